@@ -15,10 +15,13 @@ import (
 // readChunk is the number of messages or pairs per read: about a millisecond of Redis time.
 const readChunk = 2000
 
-// ScanPages calls each for every text of a list or sorted set. read returns the texts at the positions from to to.
-func ScanPages(read func(from, to int64) *redis.StringSliceCmd, each func(text string)) error {
+// ranger is LRange or ZRange of a client: it returns the texts of a key at the positions from to to.
+type ranger func(ctx context.Context, key string, from, to int64) *redis.StringSliceCmd
+
+// ScanPages calls each for every text of a list or sorted set.
+func ScanPages(ctx context.Context, read ranger, key string, each func(text string)) error {
 	for from := int64(0); ; from += readChunk {
-		texts, err := read(from, from+readChunk-1).Result()
+		texts, err := read(ctx, key, from, from+readChunk-1).Result()
 		if err != nil {
 			return err
 		}

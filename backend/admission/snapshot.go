@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -69,19 +67,14 @@ func (s *snapshot) read(ctx context.Context, client redisconn.Client, counts map
 	ready := add(func(c *UnitCount) *[]keyspace.Message { return &c.Ready })
 	leased := add(func(c *UnitCount) *[]keyspace.Message { return &c.Leased })
 	delayed := add(func(c *UnitCount) *[]keyspace.Message { return &c.Delayed })
-	list := func(key string, each func(text string)) error {
-		return ScanPages(func(from, to int64) *redis.StringSliceCmd { return client.LRange(ctx, key, from, to) }, each)
-	}
-	if err := list(s.ready, ready); err != nil {
+	if err := ScanPages(ctx, client.LRange, s.ready, ready); err != nil {
 		return err
 	}
-	if err := ScanPages(func(from, to int64) *redis.StringSliceCmd {
-		return client.ZRange(ctx, s.delayed, from, to)
-	}, delayed); err != nil {
+	if err := ScanPages(ctx, client.ZRange, s.delayed, delayed); err != nil {
 		return err
 	}
 	for _, key := range s.batches {
-		if err := list(key, leased); err != nil {
+		if err := ScanPages(ctx, client.LRange, key, leased); err != nil {
 			return err
 		}
 	}
@@ -109,9 +102,7 @@ func (s *snapshot) readSale(ctx context.Context, client redisconn.Client, i int,
 		return nil
 	}
 	seen := map[sale.OrderID]bool{} // a letter can have been copied to another key by hand
-	return ScanPages(func(from, to int64) *redis.StringSliceCmd {
-		return client.ZRange(ctx, s.lines[i], from, to)
-	}, func(line string) {
+	return ScanPages(ctx, client.ZRange, s.lines[i], func(line string) {
 		if m, err := keyspace.DecodeDeadLine(line); err == nil && !seen[m.ID] {
 			seen[m.ID] = true
 			m.Status = sale.StatusDead

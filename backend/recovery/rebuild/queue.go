@@ -37,16 +37,14 @@ func (j *job) readMessages(ctx context.Context) error {
 		return err
 	}
 	for _, batch := range j.batches {
-		if err := admission.ScanPages(j.oldestFirst(ctx, batch), add); err != nil {
+		if err := admission.ScanPages(ctx, j.oldestFirst, batch, add); err != nil {
 			return err
 		}
 	}
-	if err := admission.ScanPages(func(from, to int64) *redis.StringSliceCmd {
-		return j.client.ZRange(ctx, j.shard.Delayed(), from, to)
-	}, add); err != nil {
+	if err := admission.ScanPages(ctx, j.client.ZRange, j.shard.Delayed(), add); err != nil {
 		return err
 	}
-	if err := admission.ScanPages(j.oldestFirst(ctx, j.shard.Ready()), add); err != nil {
+	if err := admission.ScanPages(ctx, j.oldestFirst, j.shard.Ready(), add); err != nil {
 		return err
 	}
 	err := admission.ScanOrders(ctx, j.client, j.shard.Orders(), func(_, text string) { j.addText(text) })
@@ -99,13 +97,11 @@ func (j *job) findBatches(ctx context.Context) error {
 	return err
 }
 
-// oldestFirst returns the reader of a list that holds the newest message left.
-func (j *job) oldestFirst(ctx context.Context, key string) func(from, to int64) *redis.StringSliceCmd {
-	return func(from, to int64) *redis.StringSliceCmd {
-		part := j.client.LRange(ctx, key, -to-1, -from-1)
-		slices.Reverse(part.Val())
-		return part
-	}
+// oldestFirst is LRange with positions from the right, for a list that holds the newest message left.
+func (j *job) oldestFirst(ctx context.Context, key string, from, to int64) *redis.StringSliceCmd {
+	part := j.client.LRange(ctx, key, -to-1, -from-1)
+	slices.Reverse(part.Val())
+	return part
 }
 
 // addText adds a message to the count of its sale. It keeps texts of other sales and texts that are not messages.
