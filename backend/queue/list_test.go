@@ -199,19 +199,26 @@ func TestUnreadableDeadLetterIsListed(t *testing.T) {
 	}
 }
 
-func TestListingReadsABoundedNumberOfDeadLetters(t *testing.T) {
-	client := testenv.StartRedis(t).Client()
-	shard := keyspace.Shard(0)
-	const others = 10_100
+// putDead stores n dead letters of a sale in shard 0, so many of which died in each millisecond.
+func putDead(t *testing.T, client *redis.Client, saleID string, n, perMillisecond int) {
+	t.Helper()
+	dead := keyspace.Shard(0).Dead()
 	p := client.Pipeline()
-	for i := 1; i <= others; i++ {
-		id := message(i).ID.String()
-		p.ZAdd(t.Context(), shard.Dead().Times(), redis.Z{Score: float64(i / 3), Member: id})
-		p.HSet(t.Context(), shard.Dead().Letters(), id, `{"state":"dead","message":"`+id+` other 1 1 bob"}`)
+	for i := range n {
+		id := message(i + 1).ID.String()
+		p.ZAdd(t.Context(), dead.Times(), redis.Z{Score: float64(i / perMillisecond), Member: id})
+		p.HSet(t.Context(), dead.Letters(), id, `{"state":"dead","message":"`+id+` `+saleID+` 1 1 bob"}`)
 	}
 	if _, err := p.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestListingReadsABoundedNumberOfDeadLetters(t *testing.T) {
+	client := testenv.StartRedis(t).Client()
+	shard := keyspace.Shard(0)
+	const others = 10_100
+	putDead(t, client, "other", others, 3)
 	l := queue.NewList(client, shard, queue.Config{CallTimeout: time.Minute})
 	m := message(others + 1)
 	deadLetter(t, l, m)
@@ -247,14 +254,10 @@ func TestListingSkipsNoDeadLetterWhileOthersAreRemoved(t *testing.T) {
 	const others = 200 // as many as one command reads
 	for _, perMillisecond := range []int{1, 7, others} {
 		client.FlushAll(t.Context())
+		putDead(t, client, "other", others, perMillisecond)
 		var removed []any
-		for i := 1; i <= others; i++ {
-			id := message(i).ID.String()
-			client.ZAdd(t.Context(), shard.Dead().Times(), redis.Z{Score: float64(i / perMillisecond), Member: id})
-			client.HSet(t.Context(), shard.Dead().Letters(), id, `{"state":"dead","message":"`+id+` other 1 1 bob"}`)
-			if i%30 == 0 {
-				removed = append(removed, id)
-			}
+		for i := 30; i <= others; i += 30 {
+			removed = append(removed, message(i).ID.String())
 		}
 		m := message(others + 1)
 		deadLetter(t, queue.NewList(client, shard, queue.Config{}), m)
@@ -275,15 +278,7 @@ func TestListingPagesThroughOneMillisecond(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	shard := keyspace.Shard(0)
 	const letters = 1000
-	p := client.Pipeline()
-	for i := 1; i <= letters; i++ {
-		id := message(i).ID.String()
-		p.ZAdd(t.Context(), shard.Dead().Times(), redis.Z{Score: 1, Member: id})
-		p.HSet(t.Context(), shard.Dead().Letters(), id, `{"state":"dead","message":"`+id+` drop 1 1 bob"}`)
-	}
-	if _, err := p.Exec(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	putDead(t, client, "drop", letters, letters)
 	l := queue.NewList(client, shard, queue.Config{CallTimeout: time.Minute})
 	found := map[string]bool{}
 	for q := (queue.DeadQuery{Limit: 100}); ; {
