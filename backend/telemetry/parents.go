@@ -30,7 +30,7 @@ func (p *Parents) Fill(ctx context.Context, items []Item) {
 	byShard := map[keyspace.Shard][]int{} // indices of items
 	for i, item := range items {
 		if item.Parent == "" {
-			shard := p.space.ShardOf(item.SaleID)
+			shard := p.space.ShardOfOrder(item.Order) // of the sale, or of the segment that accepted the order
 			byShard[shard] = append(byShard[shard], i)
 		}
 	}

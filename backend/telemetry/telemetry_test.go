@@ -84,7 +84,7 @@ func TestBatchLinksToItsOrders(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	space := keyspace.Space{Shards: 3}
-	client.Set(t.Context(), space.ShardOf("s").Trace("12"), kept, 0)
+	client.Set(t.Context(), space.ShardOfOrder(12).Trace("12"), kept, 0)
 	written := []Item{{Order: 11, SaleID: "s"}, {Order: 12, SaleID: "s"}, {Order: 13, SaleID: "other"}}
 	NewParents(client, space).Fill(t.Context(), written)
 	ctx, processing := tracer.Batch(t.Context(), Step{Operation: "process", Destination: "orders"}, 3, written)
@@ -349,17 +349,37 @@ func TestOtherShardsHaveParentsWhileOneIsNotAvailable(t *testing.T) {
 	var orders []Item
 	for i := range 64 { // of most shards
 		item := Item{Order: sale.OrderID(i + 1), SaleID: strconv.Itoa(i)}
-		client.Set(t.Context(), space.ShardOf(item.SaleID).Trace(item.Order.String()), parent, 0)
+		client.Set(t.Context(), space.ShardOfOrder(item.Order).Trace(item.Order.String()), parent, 0)
 		orders = append(orders, item)
 	}
-	down := space.ShardOf(orders[0].SaleID)
+	down := space.ShardOfOrder(orders[0].Order)
 	for range 10 { // the order of the shards is random
 		items := slices.Clone(orders)
 		NewParents(failingShard{client, down}, space).Fill(t.Context(), items)
 		for _, item := range items {
-			if available := space.ShardOf(item.SaleID) != down; available != (item.Parent == parent) {
+			if available := space.ShardOfOrder(item.Order) != down; available != (item.Parent == parent) {
 				t.Fatalf("order %v of an available shard (%t) has the parent %q", item.Order, available, item.Parent)
 			}
+		}
+	}
+}
+
+// A trace is in the shard that accepted its order, which is that of a segment.
+func TestOrdersOfAllSegmentsHaveParents(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	space := keyspace.Space{Shards: 3}
+	var items []Item
+	for segment := range 3 {
+		shard := space.ShardOfSegment("s", segment)
+		id := sale.NewOrderID(sale.Epoch, uint32(shard)+3) // as its Sequencer allocates them
+		client.Set(t.Context(), shard.Trace(id.String()), parent, 0)
+		items = append(items, Item{Order: id, SaleID: "s"})
+	}
+	NewParents(client, space).Fill(t.Context(), items)
+	for _, item := range items {
+		if item.Parent != parent {
+			t.Errorf("order %v has the parent %q", item.Order, item.Parent)
 		}
 	}
 }
