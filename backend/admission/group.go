@@ -193,8 +193,9 @@ func (a *Admitter) runScript(ctx context.Context, client redis.Scripter, k *part
 	if a.cfg.Stream {
 		keys = append(keys, k.orders)
 	}
-	keys, args[3] = appendTraces(k.shard, group, keys)
-	end := a.traceScript(group)
+	keys, traces, parents := appendTraces(k.shard, group, keys)
+	args[3] = traces
+	end := a.traceScript(parents)
 	text, err := a.script.Run(ctx, client, keys, args...).Text()
 	end(err)
 	rest := text
