@@ -173,45 +173,25 @@ func (s *Stock) Accepted(ctx context.Context, id string) (total int64, err error
 	if err != nil {
 		return 0, err
 	}
-	accepted := make([]int64, len(parts))
+	found := make([][]View, len(parts))
 	err = eachPart(parts, func(part spread.Part) (err error) {
-		accepted[part.Segment], err = s.acceptedBy(ctx, part)
+		found[part.Segment], err = s.readSales(ctx, s.ShardOf(part), []string{id}, nil)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	held := 0
-	for _, n := range accepted {
-		if n >= 0 {
-			held++
-			total += n
-		}
+	held := slices.Concat(found...)
+	for _, v := range held {
+		total += v.Accepted
 	}
-	switch held {
+	switch len(held) {
 	case 0:
 		return 0, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
 	case len(parts):
 		return total, nil
 	}
 	return 0, unavailable("orders accepted of sale "+id, spread.ErrUnreadable)
-}
-
-// acceptedBy returns the number of orders that a part of a sale has ever accepted, or -1 if Redis does not hold the
-// part.
-func (s *Stock) acceptedBy(ctx context.Context, of spread.Part) (int64, error) {
-	var f struct {
-		Version  int64 `redis:"version"`
-		Accepted int64 `redis:"accepted"`
-	}
-	err := s.cfg.Client.HMGet(ctx, s.ShardOf(of).Sale(of.SaleID), "version", "accepted").Scan(&f)
-	if err != nil {
-		return 0, unavailable("orders accepted of sale "+of.SaleID, err)
-	}
-	if f.Version == 0 {
-		return -1, nil
-	}
-	return f.Accepted, nil
 }
 
 // LastSerial returns the serial of the last order that Redis accepted of a part of a sale, also while a rebuild holds
