@@ -69,29 +69,20 @@ func (s *Stock) parts(ctx context.Context, id string) ([]spread.Part, error) {
 	return spread.PartsOf(sale.Sale{ID: id, Spread: k}), err
 }
 
-// homeGroup holds the positions of the orders whose buyers have the same home.
-type homeGroup struct {
-	home spread.Part
-	at   []int
-}
-
-// byHome groups orders of one sale by the home of their buyers. Errors are those of Spread.
-func (s *Stock) byHome(ctx context.Context, saleID string, orders []sale.Order) (groups []homeGroup, err error) {
-	k, err := s.Spread(ctx, saleID)
-	if err != nil {
-		return nil, err
+// byHome returns the parts of a sale, and for each part the positions of the orders whose buyers have it as their home.
+// The orders belong to the sale. Errors are those of Spread.
+func (s *Stock) byHome(
+	ctx context.Context, saleID string, orders []sale.Order,
+) (parts []spread.Part, at [][]int, err error) {
+	if parts, err = s.parts(ctx, saleID); err != nil {
+		return nil, nil, err
 	}
-	group := map[spread.Part]int{}
+	at = make([][]int, len(parts))
 	for i, o := range orders {
-		home := spread.HomePart(saleID, o.Buyer, k)
-		n, known := group[home]
-		if !known {
-			n, group[home] = len(groups), len(groups)
-			groups = append(groups, homeGroup{home: home})
-		}
-		groups[n].at = append(groups[n].at, i)
+		home := spread.Home(o.Buyer, len(parts))
+		at[home] = append(at[home], i)
 	}
-	return groups, nil
+	return parts, at, nil
 }
 
 // segmentField returns the field segment of a sale in Redis: "<index>/<spread>", or "" for a sale in one shard.

@@ -24,14 +24,14 @@ func (s *Stock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Or
 	for i := range numbers {
 		numbers[i] = -1
 	}
-	groups, err := s.byHome(ctx, saleID, orders)
+	homes, at, err := s.byHome(ctx, saleID, orders)
 	if err != nil {
 		return numbers, err
 	}
 	var failures []error
-	for _, g := range groups {
-		for some := range slices.Chunk(g.at, maxReturns) {
-			if err := s.returnUnits(ctx, g.home, orders, some, numbers); err != nil {
+	for n, home := range homes {
+		for some := range slices.Chunk(at[n], maxReturns) {
+			if err := s.returnUnits(ctx, home, orders, some, numbers); err != nil {
 				failures = append(failures, err)
 				break
 			}

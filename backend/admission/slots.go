@@ -28,23 +28,27 @@ func (s *Stock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, err
 		return have, nil
 	}
 	saleID := orders[0].SaleID
-	groups, err := s.byHome(ctx, saleID, orders)
+	homes, at, err := s.byHome(ctx, saleID, orders)
 	if errors.Is(err, ErrNotLoaded) {
 		return have, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range groups {
-		buyers := make([]string, len(g.at))
-		for i, n := range g.at {
+	for segment, home := range homes {
+		mine := at[segment]
+		if len(mine) == 0 {
+			continue
+		}
+		buyers := make([]string, len(mine))
+		for i, n := range mine {
 			buyers[i] = orders[n].Buyer
 		}
-		slots, err := s.cfg.Client.HMGet(ctx, s.ShardOf(g.home).Buyers(saleID), buyers...).Result()
+		slots, err := s.cfg.Client.HMGet(ctx, s.ShardOf(home).Buyers(saleID), buyers...).Result()
 		if err != nil {
 			return nil, unavailable("slots of sale "+saleID, err)
 		}
-		for i, n := range g.at {
+		for i, n := range mine {
 			text, _ := slots[i].(string)
 			have[n] = keyspace.Slots(text).Find(orders[n].ID) > 0
 		}
