@@ -316,10 +316,11 @@ func (w *JournalWriter) restoreAt(ctx context.Context, fence int64) error {
 	}
 	broken, unreadable := w.cfg.Journal.Orders(add)
 	w.mu.Lock()
-	for _, o := range w.unwritten {
+	unwritten := w.unwritten // its elements do not change, so that purchases wait for no copy of them
+	w.mu.Unlock()
+	for _, o := range unwritten {
 		add(o)
 	}
-	w.mu.Unlock()
 	done, err := w.cfg.Restorer.RestoreAt(ctx, fence, orders)
 	if err != nil {
 		return err
