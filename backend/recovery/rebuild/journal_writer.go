@@ -266,16 +266,14 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 // all again.
 func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) {
 	fence, err := w.cfg.Restorer.guard.RestoreFence(ctx)
+	w.next = restoreInterval
 	switch {
 	case err != nil:
 		w.next = unavailableInterval
+		return false, err
 	case fence == 0:
 		w.next = rebuildingInterval
-	default:
-		w.next = restoreInterval
-	}
-	if err != nil || fence == 0 {
-		return false, err
+		return false, nil
 	}
 	// A lower fence means that both stores were restored from backups, and the orders must be restored as well.
 	if late := w.late.Swap(false); fence == w.Restored() && !late {
@@ -286,11 +284,10 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	if first || w.Restored() > 0 {
 		w.report(-fence) // the rebuild waits until the orders are restored, also during an outage
 	}
-	if err = w.restoreAt(ctx, fence); err == nil {
-		w.report(fence)
-		return true, nil
-	}
+	err = w.restoreAt(ctx, fence)
 	switch {
+	case err == nil:
+		w.report(fence)
 	case ctx.Err() != nil:
 	case errors.Is(err, sale.ErrUnavailable):
 		w.next = unavailableInterval
@@ -300,7 +297,7 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	default:
 		w.report(0) // the rebuild does not wait: a file error may last
 	}
-	return false, err
+	return err == nil, err
 }
 
 // restoreAt restores the orders of the journal, and those that it lacks, in the Redis with this fence. After a file
