@@ -989,7 +989,7 @@ var mutants = []mutant{
 	},
 	{
 		"rebuild: a slow heartbeat delays the report of a journal",
-		"backend/recovery/rebuild/journal_writer.go",
+		"backend/recovery/rebuild/heartbeats.go",
 		"always := func(context.Context) bool { return true }",
 		"always := func(context.Context) bool { return false }",
 		rebuildTest("TestSlowCallsDoNotDelayARebuild"),
