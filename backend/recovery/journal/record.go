@@ -60,35 +60,27 @@ func parseRecord(line []byte) (sale.Order, error) {
 // early only at a read error.
 func read(from io.Reader, each func(sale.Order)) (broken int, err error) {
 	lines := bufio.NewReaderSize(from, 64<<10)
-	for {
-		line, err := lines.ReadSlice('\n')
-		complete := err == nil
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull): // longer than any record
-			for errors.Is(err, bufio.ErrBufferFull) {
-				_, err = lines.ReadSlice('\n')
-			}
+	for err == nil {
+		var line []byte
+		line, err = lines.ReadSlice('\n')
+		tooLong := false // for a record
+		for errors.Is(err, bufio.ErrBufferFull) {
+			tooLong = true
+			_, err = lines.ReadSlice('\n')
+		}
+		record, complete := bytes.CutSuffix(line, []byte{'\n'})
+		switch o, invalid := parseRecord(record); {
+		case tooLong:
 			broken++
-			if err == nil {
-				continue
-			}
-			line = nil
-		case complete && len(line) == 1:
-			continue
-		case complete:
-			if o, perr := parseRecord(line[:len(line)-1]); perr == nil {
-				each(o)
-			} else {
-				broken++
-			}
-			continue
+		case len(record) == 0: // an empty line, or the end
+		case complete && invalid == nil:
+			each(o)
+		default:
+			broken++
 		}
-		if len(line) > 0 {
-			broken++ // a record without its line feed is incomplete
-		}
-		if errors.Is(err, io.EOF) {
-			return broken, nil
-		}
-		return broken, err
 	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return broken, err
 }
