@@ -27,6 +27,19 @@ func (s *troubledStore) Heartbeat(ctx context.Context, _ string, _ int, _ int64)
 	}
 }
 
+// newWriter returns a JournalWriter with an empty journal.
+func newWriter(t *testing.T, db JournalStore, onlyCopy bool) *JournalWriter {
+	t.Helper()
+	j, err := journal.Open(t.TempDir(), journal.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return NewJournalWriter(JournalWriterConfig{
+		Journal: j, Restorer: NewRestorer(nil, nil, 0, nil), Store: db, OnlyCopy: onlyCopy,
+	})
+}
+
 // A backend without heartbeats has stopped, unless this process has just started, or the database did not store its
 // heartbeats either.
 func TestSilentJournals(t *testing.T) {
@@ -49,15 +62,8 @@ func TestSilentJournals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, err := journal.Open(t.TempDir(), journal.Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer j.Close()
 				db := &troubledStore{}
-				w := NewJournalWriter(JournalWriterConfig{
-					Journal: j, Restorer: NewRestorer(nil, nil, 0, nil), Store: db, OnlyCopy: c.onlyCopy,
-				})
+				w := newWriter(t, db, c.onlyCopy)
 				work := func(t time.Duration) {
 					for ; t > heartbeatInterval; t -= heartbeatInterval {
 						<-time.After(heartbeatInterval)
@@ -93,13 +99,7 @@ func TestSilentJournals(t *testing.T) {
 // stored is that of a rebuild, on a new connection.
 func TestJournalsAreNotSilentAfterHangingHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, err := journal.Open(t.TempDir(), journal.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer j.Close()
-		db := &troubledStore{}
-		w := NewJournalWriter(JournalWriterConfig{Journal: j, Restorer: NewRestorer(nil, nil, 0, nil), Store: db})
+		w := newWriter(t, &troubledStore{}, false)
 		for range 5 {
 			<-time.After(heartbeatInterval)
 			if err := w.Heartbeat(t.Context()); err != nil {
