@@ -78,21 +78,18 @@ func (j *job) run(ctx context.Context, only []string) error {
 // call runs a script of the rebuild. It fails if another rebuild has begun.
 func (j *job) call(ctx context.Context, script string, keys []string, args ...any) error {
 	result, err := redisscript.Run(ctx, j.client, "rebuild_"+script, keys, append([]any{j.mark()}, args...)...).Text()
-	switch {
-	case err != nil:
+	if err != nil {
 		return unavailable(err)
-	case result == "fenced":
-		return errFenced
-	case result == "unverified":
-		return errNotVerified
-	case result == "foreign":
-		return errForeign
-	case result == "taken_over":
-		return errTakenOver
-	case result != "ok":
-		return fmt.Errorf("script rebuild_%s returned %q", script, result)
 	}
-	return nil
+	if err := scriptErrors[result]; err != nil || result == "ok" {
+		return err
+	}
+	return fmt.Errorf("script rebuild_%s returned %q", script, result)
+}
+
+// scriptErrors has the errors for the results of scripts.
+var scriptErrors = map[string]error{
+	"fenced": errFenced, "unverified": errNotVerified, "foreign": errForeign, "taken_over": errTakenOver,
 }
 
 // mark identifies the rebuild to the scripts.
