@@ -176,21 +176,17 @@ func (j *job) countSlots(ctx context.Context, c *saleCount) error {
 
 // writeSlots corrects the slots of buyers. It keeps the requests that are stored with the slots found in Redis.
 func (j *job) writeSlots(ctx context.Context, c *saleCount, found map[string]keyspace.Slots) error {
-	w := j.writer(ctx, "slots", []string{j.shard.Guard(), j.shard.Buyers(c.def.ID)}, 2)
+	w := j.writer(ctx, "slots", j.shard.Guard(), j.shard.Buyers(c.def.ID))
 	for buyer, slots := range found {
 		if c.buyers[buyer] == nil {
 			c.corrected++
-			if err := w.add(buyer, string(keyspace.Slots("").WithRequestsOf(slots))); err != nil {
-				return err
-			}
+			w.add(buyer, string(keyspace.Slots("").WithRequestsOf(slots)))
 		}
 	}
 	for buyer, h := range c.buyers {
 		if !h.seen {
 			c.corrected++
-			if err := w.add(buyer, string(h.slots.WithRequestsOf(found[buyer]))); err != nil {
-				return err
-			}
+			w.add(buyer, string(h.slots.WithRequestsOf(found[buyer])))
 		}
 	}
 	c.buyers = nil // frees the largest part of the memory of a rebuild
@@ -200,17 +196,13 @@ func (j *job) writeSlots(ctx context.Context, c *saleCount, found map[string]key
 // writeLetters deletes the letters of settled orders and adds letters of orders without a unit or slot.
 func (j *job) writeLetters(ctx context.Context) error {
 	for _, c := range j.sales {
-		keys := []string{j.shard.Guard(), j.shard.Dead().Times(), j.shard.Dead().Letters(), j.shard.Dead().Index()}
-		w := j.writer(ctx, "dead_letters", keys, 3)
+		dead := j.shard.Dead()
+		w := j.writer(ctx, "dead_letters", j.shard.Guard(), dead.Times(), dead.Letters(), dead.Index())
 		for _, id := range c.removed {
-			if err := w.add(id, "", ""); err != nil {
-				return err
-			}
+			w.add(id, "", "")
 		}
 		for _, u := range c.unbacked {
-			if err := w.add(u.order.ID.String(), keyspace.EncodeMessage(u.order), "Redis lost data, and "+u.reason); err != nil {
-				return err
-			}
+			w.add(u.order.ID.String(), keyspace.EncodeMessage(u.order), "Redis lost data, and "+u.reason)
 		}
 		if err := w.flush(); err != nil {
 			return err

@@ -124,12 +124,10 @@ func (j *job) swapQueue(ctx context.Context) error {
 		}
 	}
 	j.status.total(len(texts))
-	w := j.writer(ctx, "enqueue", []string{shard.Guard(), shard.RebuildReady()}, 1)
+	w := j.writer(ctx, "enqueue", shard.Guard(), shard.RebuildReady())
 	w.sendsCount = true
 	for _, text := range texts {
-		if err := w.add(text); err != nil {
-			return err
-		}
+		w.add(text)
 	}
 	if err := w.flush(); err != nil {
 		return err
@@ -173,52 +171,55 @@ func (j *job) settled(ctx context.Context, texts []string) ([]any, error) {
 	return settled, nil
 }
 
-// writer runs a script for many items: writeChunk items per run, several runs per round trip.
+// writer runs a script for many items: writeChunk items per run, several runs per round trip. After an error it does
+// nothing, and flush returns the error.
 type writer struct {
 	job        *job
 	ctx        context.Context
 	script     string
 	keys       []string
-	size       int  // arguments per item
-	sendsCount bool // pass the number of items of earlier runs
-	count      int  // items so far
-	sent       int  // items sent
-	args       []any
-	runs       [][]any
+	sendsCount bool    // pass the number of items of earlier runs
+	count      int     // items so far
+	sent       int     // items sent
+	runs       [][]any // arguments of the runs to send
+	err        error
 }
 
-func (j *job) writer(ctx context.Context, script string, keys []string, size int) *writer {
-	return &writer{job: j, ctx: ctx, script: script, keys: keys, size: size}
+func (j *job) writer(ctx context.Context, script string, keys ...string) *writer {
+	return &writer{job: j, ctx: ctx, script: script, keys: keys}
 }
 
 // add adds one item.
-func (w *writer) add(args ...any) error {
-	if w.args == nil {
-		w.args = append(make([]any, 0, 2+writeChunk*w.size), w.job.mark())
-		if w.sendsCount {
-			w.args = append(w.args, w.count)
-		}
+func (w *writer) add(args ...any) {
+	if w.err != nil {
+		return
 	}
+	if w.count%writeChunk == 0 {
+		w.beginRun()
+	}
+	last := len(w.runs) - 1
+	w.runs[last] = append(w.runs[last], args...)
 	w.count++
-	if w.args = append(w.args, args...); w.count%writeChunk != 0 {
-		return nil
+}
+
+// beginRun begins a run, and sends the others when they fill a round trip.
+func (w *writer) beginRun() {
+	if len(w.runs) == inFlight {
+		w.err = w.send()
 	}
-	w.runs, w.args = append(w.runs, w.args), nil
-	if len(w.runs) < inFlight {
-		return nil
+	run := []any{w.job.mark()}
+	if w.sendsCount {
+		run = append(run, w.count)
 	}
-	return w.send()
+	w.runs = append(w.runs, run)
 }
 
 // flush sends the remaining items.
 func (w *writer) flush() error {
-	if w.args != nil {
-		w.runs, w.args = append(w.runs, w.args), nil
+	if len(w.runs) > 0 && w.err == nil {
+		w.err = w.send()
 	}
-	if len(w.runs) == 0 {
-		return nil
-	}
-	return w.send()
+	return w.err
 }
 
 // send sends the collected runs. The client may repeat them, see rebuild_enqueue.lua. After an error the rebuild ends,
