@@ -3,6 +3,7 @@ package fleetlimit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"hash/maphash"
 	"log/slog"
 	"math"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Result is the result of a lease, for metrics.
@@ -46,6 +49,8 @@ const (
 	shards   = 16
 	capacity = 1 << 16     // keys, about 30 MB
 	pause    = time.Second // without calls after a failed one
+
+	concurrentReturns = 32 // calls that return slots
 )
 
 type shard struct {
@@ -211,14 +216,26 @@ func (l *Limiter) sweep(ctx context.Context, unused func(*entry, float64) float6
 			}
 		}
 		s.mu.Unlock()
+		var returns errgroup.Group
+		returns.SetLimit(concurrentReturns)
 		for e, segments := range unspent {
-			if ctx.Err() != nil || l.config.Client.now() < float64(l.down.Load()) {
-				return // the remaining slots count as spent
-			}
-			err := l.config.Client.Return(ctx, e.rule, e.key, segments)
-			if err != nil && ctx.Err() == nil { // else the edge stops, and Redis may be available
-				l.down.Store(int64(l.config.Client.now()) + pause.Microseconds())
-			}
+			returns.Go(func() error { return l.returnSlots(ctx, e, segments) })
+		}
+		if returns.Wait() != nil {
+			return // the remaining slots count as spent
 		}
 	}
+}
+
+var errDown = errors.New("the Redis server of fleet limits is not called after a failure")
+
+func (l *Limiter) returnSlots(ctx context.Context, e *entry, segments []Segment) error {
+	if l.config.Client.now() < float64(l.down.Load()) {
+		return errDown
+	}
+	err := l.config.Client.Return(ctx, e.rule, e.key, segments)
+	if err != nil && ctx.Err() == nil { // else the edge stops, and Redis may be available
+		l.down.Store(int64(l.config.Client.now()) + pause.Microseconds())
+	}
+	return err
 }

@@ -141,44 +141,77 @@ func TestRestartedRedisIsNotTrusted(t *testing.T) {
 	}
 }
 
-// stoppingRedis leases slots of the first lane. It counts the calls that return slots; the first one fails because
-// the edge stops.
-type stoppingRedis struct {
+// leasingRedis leases slots of the first lane. It calls returned for each call that returns slots.
+type leasingRedis struct {
 	redis.Scripter
-	stop    context.CancelFunc
-	returns *int
+	returned func(context.Context) error
 }
 
-func (r stoppingRedis) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
+func (r leasingRedis) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
 	if isLease := len(keys) == 2; isLease {
 		cmd.SetVal([]any{int64(0), int64(1_000_000), int64(0), int64(0), "1", int64(2)})
-	} else if *r.returns++; *r.returns == 1 {
-		r.stop()
-		cmd.SetErr(ctx.Err())
+	} else if err := r.returned(ctx); err != nil {
+		cmd.SetErr(err)
 	}
 	return cmd
 }
 
-// An edge may stop while it returns slots of idle clients. The other slots must not be lost.
-func TestEdgeThatStopsDuringASweepReturnsItsSlots(t *testing.T) {
-	now, returns := 0.0, 0
-	ctx, stop := context.WithCancel(t.Context())
-	client := fleetlimit.NewClient(stoppingRedis{stop: stop, returns: &returns}, func() float64 { return now })
-	l := fleetlimit.NewLimiter(fleetlimit.LimiterConfig{Client: client})
+// leasing returns a limiter that holds a slot of each of n clients.
+func leasing(t *testing.T, server leasingRedis, now func() float64, n int) *fleetlimit.Limiter {
+	t.Helper()
+	l := fleetlimit.NewLimiter(fleetlimit.LimiterConfig{Client: fleetlimit.NewClient(server, now)})
 	r := fleetlimit.NewRule("buy", 1, 3_600_000_000, 9)
-	const clients = 256
-	for i := range clients {
+	for i := range n {
 		if d := l.Take(r, strconv.Itoa(i)); d.Outcome != fleetlimit.Admitted {
 			t.Fatalf("outcome %d", d.Outcome)
 		}
 	}
+	return l
+}
+
+// An edge may stop while it returns slots of idle clients. The other slots must not be lost.
+func TestEdgeThatStopsDuringASweepReturnsItsSlots(t *testing.T) {
+	const clients = 256
+	now := 0.0
+	var returns atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	l := leasing(t, leasingRedis{returned: func(ctx context.Context) error {
+		if returns.Add(1) == 1 { // the first call fails because the edge stops
+			stop()
+			return ctx.Err()
+		}
+		return nil
+	}}, func() float64 { return now }, clients)
 	now += 6_000_000
 	l.Sweep(ctx)
 	l.Close()
-	if returns < clients/2 {
-		t.Errorf("%d of %d clients have their slots returned", returns, clients)
+	if n := returns.Load(); n < clients/2 {
+		t.Errorf("%d of %d clients have their slots returned", n, clients)
 	}
+}
+
+// An edge that stops has little time to return the slots of thousands of clients.
+func TestSlotsOfSeveralClientsAreReturnedConcurrently(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients = 1024
+		var returns atomic.Int64
+		second := make(chan struct{}) // closed when a second call is in progress
+		l := leasing(t, leasingRedis{returned: func(ctx context.Context) error {
+			if returns.Add(1) == 2 {
+				close(second)
+			}
+			select {
+			case <-second:
+			case <-ctx.Done():
+			}
+			return ctx.Err()
+		}}, func() float64 { return 0 }, clients)
+		l.Close()
+		if n := returns.Load(); n != clients {
+			t.Errorf("%d of %d clients have their slots returned", n, clients)
+		}
+	})
 }
 
 // heldRedis waits for a value from answers, then replies to a lease: no slot for an hour.
