@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // defaultRatio is the default share of purchases without a traceparent that are traced.
@@ -134,7 +135,7 @@ func parseHeaders(list string) (map[string]string, error) {
 		name = strings.TrimSpace(name)
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if !found || name == "" || strings.ContainsFunc(name, notInHeaderName) || err != nil ||
-			strings.ContainsAny(value, "\r\n\x00") {
+			strings.ContainsFunc(value, unicode.IsControl) {
 			return nil, errors.New("want name=value,name=value with percent-encoded values")
 		}
 		headers[name] = value

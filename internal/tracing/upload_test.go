@@ -81,8 +81,8 @@ func TestUpload(t *testing.T) {
 func TestInvalidUploadVariables(t *testing.T) {
 	for _, list := range []string{
 		"TIMEOUT=0", "TIMEOUT=10s", "TIMEOUT=99999999999", "TRACES_TIMEOUT=x", "COMPRESSION=zstd", "HEADERS=a", "HEADERS==b",
-		"HEADERS=a=%zz", "HEADERS=a:b=c", "HEADERS=a=%0Asecret", "CERTIFICATE=/none", "CERTIFICATE=settings.go",
-		"CLIENT_CERTIFICATE=/none",
+		"HEADERS=a=%zz", "HEADERS=a:b=c", "HEADERS=a=%0Asecret", "HEADERS=a=%01secret", "CERTIFICATE=/none",
+		"CERTIFICATE=settings.go", "CLIENT_CERTIFICATE=/none",
 	} {
 		name, value, _ := strings.Cut("OTEL_EXPORTER_OTLP_"+list, "=")
 		_, err := readSettings(variables("OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 " + name + "=" + value))
