@@ -3,6 +3,7 @@ package journal
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"hash/crc32"
@@ -27,8 +28,9 @@ func appendRecord(b []byte, o sale.Order) []byte {
 	b = strconv.AppendInt(b, int64(o.ID), 10)
 	b = append(append(b, ' '), o.SaleID...)
 	b = append(append(b, ' '), o.Buyer...)
-	sum := crc32.Checksum(b[start+9:], castagnoli)
-	hex.Encode(b[start:start+8], []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
+	var sum [4]byte
+	binary.BigEndian.PutUint32(sum[:], crc32.Checksum(b[start+9:], castagnoli))
+	hex.Encode(b[start:start+8], sum[:])
 	return append(b, '\n')
 }
 
@@ -44,7 +46,7 @@ func parseRecord(line []byte) (sale.Order, error) {
 		return sale.Order{}, errRecord
 	}
 	rest := line[9:]
-	if crc32.Checksum(rest, castagnoli) != uint32(sum[0])<<24|uint32(sum[1])<<16|uint32(sum[2])<<8|uint32(sum[3]) {
+	if crc32.Checksum(rest, castagnoli) != binary.BigEndian.Uint32(sum[:]) {
 		return sale.Order{}, errRecord
 	}
 	id, rest2, _ := strings.Cut(string(rest), " ")
