@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,8 +13,8 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// list returns the keys of the slot on a server. It fails if there are keys of others.
-func (j *job) list(ctx context.Context, c *redis.Client) ([]string, error) {
+// list returns the keys of the slot on a server for which want returns true. It fails if there are keys of others.
+func (j *job) list(ctx context.Context, c *redis.Client, want func(key string) bool) ([]string, error) {
 	n, err := c.ClusterCountKeysInSlot(ctx, j.slot).Result()
 	if err != nil {
 		return nil, unavailable(err)
@@ -28,7 +29,7 @@ func (j *job) list(ctx context.Context, c *redis.Client) ([]string, error) {
 				"move the slot with redis-cli --cluster reshard; a rebuild follows", j.slot, key)
 		}
 	}
-	return keys, nil
+	return slices.DeleteFunc(keys, func(key string) bool { return !want(key) }), nil
 }
 
 // transfer copies all keys to the target and compares both servers. The source does not change.
@@ -36,15 +37,11 @@ func (j *job) transfer(ctx context.Context) error {
 	if err := j.clear(ctx); err != nil {
 		return err
 	}
-	keys, err := j.list(ctx, j.source.pinned)
+	keys, err := j.list(ctx, j.source.pinned, j.copied)
 	if err != nil {
 		return err
 	}
-	for _, key := range keys {
-		if j.copied(key) {
-			j.keys = append(j.keys, key)
-		}
-	}
+	j.keys = keys
 	if err := j.copy(ctx, ""); err != nil {
 		return err
 	}
@@ -65,7 +62,7 @@ func (j *job) copied(key string) bool {
 // clear makes the fence that of the target, and deletes what an earlier move left there. Nothing else is there: the
 // source has the slot and was verified.
 func (j *job) clear(ctx context.Context) error {
-	left := []string{}
+	var left []string
 	for {
 		part := left[:min(len(left), pipelineSize)]
 		err := j.call(ctx, j.target.importing, "move_clear", append([]string{j.shard.Guard()}, part...),
@@ -73,18 +70,11 @@ func (j *job) clear(ctx context.Context) error {
 		if err != nil && !redis.IsTryAgainError(err) { // a key has expired meanwhile
 			return err
 		}
-		keys, err := j.list(ctx, j.target.pinned)
-		if err != nil {
+		left, err = j.list(ctx, j.target.pinned, func(key string) bool {
+			return key != j.shard.Guard() && !keyspace.Temporary(key)
+		})
+		if err != nil || len(left) == 0 {
 			return err
-		}
-		left = left[:0]
-		for _, key := range keys {
-			if key != j.shard.Guard() && !keyspace.Temporary(key) {
-				left = append(left, key)
-			}
-		}
-		if len(left) == 0 {
-			return nil
 		}
 	}
 }

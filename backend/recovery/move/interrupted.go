@@ -43,14 +43,9 @@ func (j *job) finish(ctx context.Context) error {
 		if err := j.checkInterrupted(ctx); err != nil {
 			return err
 		}
-		keys, err := j.list(ctx, j.source.pinned)
-		if err != nil {
+		lasting := func(key string) bool { return !keyspace.Temporary(key) }
+		if j.keys, err = j.list(ctx, j.source.pinned, lasting); err != nil {
 			return err
-		}
-		for _, key := range keys {
-			if !keyspace.Temporary(key) {
-				j.keys = append(j.keys, key)
-			}
 		}
 		if err := j.copy(ctx, "BUSYKEY"); err != nil {
 			return err

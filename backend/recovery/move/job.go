@@ -126,7 +126,7 @@ func (j *job) check(ctx context.Context) error {
 		return errUnverified
 	}
 	j.source.runID = verified.RunID // for the script of the hold, which compares the text
-	_, err = j.list(ctx, j.source.pinned)
+	_, err = j.list(ctx, j.source.pinned, j.copied)
 	return err
 }
 

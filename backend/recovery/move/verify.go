@@ -16,11 +16,10 @@ import (
 // target, and each key that does not expire has the same number of elements. Strings, which hold the units left, are
 // equal.
 func (j *job) verify(ctx context.Context) error {
-	have, err := j.list(ctx, j.target.pinned)
+	have, err := j.list(ctx, j.target.pinned, j.copied)
 	if err != nil {
 		return err
 	}
-	have = slices.DeleteFunc(have, func(key string) bool { return !j.copied(key) })
 	slices.Sort(have)
 	slices.Sort(j.keys)
 	for _, key := range have {
