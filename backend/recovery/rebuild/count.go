@@ -48,35 +48,21 @@ func (j *job) count(ctx context.Context, c *saleCount) error {
 // countRows adds the orders of a sale in SQL. It reads the next rows while it adds the last ones.
 func (j *job) countRows(ctx context.Context, c *saleCount) error {
 	g, ctx := errgroup.WithContext(ctx)
-	parts := make(chan []sale.Order, 2)
+	rows := make(chan sale.Order, readChunk)
 	g.Go(func() error {
-		defer close(parts)
-		part := make([]sale.Order, 0, readChunk)
-		send := func() error {
+		defer close(rows)
+		return j.cfg.Store.OrdersOf(ctx, c.part, func(o sale.Order) error {
 			select {
-			case parts <- part:
-				part = make([]sale.Order, 0, readChunk)
+			case rows <- o:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-		}
-		err := j.cfg.Store.OrdersOf(ctx, c.part, func(o sale.Order) error {
-			if part = append(part, o); len(part) < readChunk {
-				return nil
-			}
-			return send()
 		})
-		if err != nil {
-			return err
-		}
-		return send()
 	})
-	for part := range parts {
-		for _, o := range part {
-			c.addRow(o)
-		}
-		j.status.done(len(part))
+	for o := range rows {
+		c.addRow(o)
+		j.status.done(1)
 	}
 	return g.Wait()
 }
