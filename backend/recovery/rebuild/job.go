@@ -269,10 +269,8 @@ func (j *job) awaitJournals(ctx context.Context) error {
 		default: // after the deadline the journals are read once more: this read may have been slow
 			waited = now.After(deadline)
 		}
-		select {
-		case <-ctx.Done():
+		if loop.Sleep(ctx, 20*time.Millisecond); ctx.Err() != nil {
 			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
