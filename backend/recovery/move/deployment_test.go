@@ -1,36 +1,21 @@
 package move_test
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"testing"
-	"time"
 
 	"sluice/backend/recovery/guard"
-	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/move"
 	"sluice/backend/recovery/rebuild"
-	"sluice/backend/store/storetest"
 )
-
-// otherDatabase returns the database of another deployment.
-func otherDatabase(t *testing.T) *database {
-	t.Helper()
-	tables := storetest.Open(t, storetest.SQLite(t))
-	db := &database{tables, journal.NewRegistry(tables.DB), nil, false, func() {}, func() {}}
-	if _, _, err := db.ClaimDeployment(t.Context(), len(space.All())); err != nil {
-		t.Fatal(err)
-	}
-	return db
-}
 
 // An interrupted move is not finished with the database of another deployment.
 func TestFinishRefusesTheDatabaseOfAnotherDeployment(t *testing.T) {
 	w := newWorld(t)
 	source, target := w.owner(), w.other()
 	w.killAtFlip(target)
-	m, err := move.New(move.Config{Server: w.server, Store: otherDatabase(t), Space: space, Log: quiet})
+	m, err := move.New(move.Config{Server: w.server, Store: newDatabase(t), Space: space, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,20 +35,12 @@ func TestSuspendedMoveTakesNothingBack(t *testing.T) {
 	if _, err := w.db.NextFence(t.Context(), 1000); err != nil { // its fences are higher
 		t.Fatal(err)
 	}
-	db := otherDatabase(t)
+	db := newDatabase(t)
 	deployment, _, err := db.Generation(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	guards := guard.Open(guard.Config{Server: w.server, Space: space, Log: quiet})
-	t.Cleanup(func() { _ = guards.Close() })
-	r, err := rebuild.New(rebuild.Config{
-		Pinner: guards, Store: db, Space: space, JournalWait: time.Millisecond, Log: quiet,
-		Pause: func(context.Context, string, string) error { return nil },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	guards, r := newRebuilder(t, w.server, db)
 	w.db.began = func() {
 		err := rebuild.ErrBusy
 		for errors.Is(err, rebuild.ErrBusy) { // the move may renew its lock before the rebuild has it

@@ -91,6 +91,35 @@ func (d *database) BeginGeneration(ctx context.Context, shard int, fence int64) 
 	return err
 }
 
+// newDatabase returns the database of a new deployment.
+func newDatabase(t *testing.T) *database {
+	t.Helper()
+	tables := storetest.Open(t, storetest.SQLite(t))
+	db := &database{tables, journal.NewRegistry(tables.DB), nil, false, func() {}, func() {}}
+	if _, _, err := db.ClaimDeployment(t.Context(), len(space.All())); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// newRebuilder returns guards, and a Rebuilder that must not pause a sale.
+func newRebuilder(t *testing.T, server *redisconn.Server, db *database) (*guard.Shards, *rebuild.Rebuilder) {
+	t.Helper()
+	guards := guard.Open(guard.Config{Server: server, Space: space, Log: quiet})
+	t.Cleanup(func() { _ = guards.Close() })
+	r, err := rebuild.New(rebuild.Config{
+		Pinner: guards, Store: db, Space: space, JournalWait: time.Millisecond, Log: quiet,
+		Pause: func(_ context.Context, id, reason string) error {
+			t.Errorf("sale %s was paused: %s", id, reason)
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guards, r
+}
+
 const stock = 1000
 
 func newWorld(t *testing.T) *world {
@@ -101,33 +130,17 @@ func newWorld(t *testing.T) *world {
 func newWorldOn(t *testing.T, cluster *testenv.RedisCluster) *world {
 	t.Helper()
 	redisconn.Quiet(quiet)
-	tables := storetest.Open(t, storetest.SQLite(t))
 	w := &world{
-		t: t, cluster: cluster, id: "s",
-		db:     &database{tables, journal.NewRegistry(tables.DB), nil, false, func() {}, func() {}},
+		t: t, cluster: cluster, id: "s", db: newDatabase(t),
 		orders: map[string]sale.OrderID{}, stopAt: func(string) error { return nil }, ctx: t.Context(),
 	}
 	w.shard = space.ShardOf(w.id)
-	if _, _, err := w.db.ClaimDeployment(t.Context(), len(space.All())); err != nil {
-		t.Fatal(err)
-	}
 	server, err := redisconn.NewServer(w.cluster.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.server = server
-	w.guards = guard.Open(guard.Config{Server: server, Space: space, Log: quiet})
-	t.Cleanup(func() { _ = w.guards.Close() })
-	w.rebuild, err = rebuild.New(rebuild.Config{
-		Pinner: w.guards, Store: w.db, Space: space, JournalWait: time.Millisecond, Log: quiet,
-		Pause: func(_ context.Context, id, reason string) error {
-			t.Errorf("sale %s was paused: %s", id, reason)
-			return nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.guards, w.rebuild = newRebuilder(t, server, w.db)
 	w.recover()
 	w.stock = admission.NewStock(admission.StockConfig{
 		Client: w.guards.Client(), Space: space, Deployment: w.guards.Deployment,
