@@ -96,9 +96,7 @@ func TestOrdersAreNotRestoredInRedisOfAnotherDeployment(t *testing.T) {
 	defer j.Close()
 	g := o.guards.Of(0)
 	restorer := rebuild.NewRestorer(g, g.Raw(), 0, o.db)
-	writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: j, Store: o.db, Log: quiet, Restorer: restorer,
-	})
+	writer := newWriter(rebuild.JournalWriterConfig{Journal: j, Store: o.db, Restorer: restorer})
 	orders := []sale.Order{{ID: 1000, SaleID: "s", Buyer: "ben", Slot: 1}, {ID: 1001, SaleID: "s", Buyer: "cem", Slot: 1}}
 	writer.Record(1, orders)
 	if err := g.Check(w.ctx, o.db); err != nil {

@@ -51,8 +51,8 @@ func BenchmarkJournal(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() { _ = j.Close() })
-		writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Restorer: rebuild.NewRestorer(g.Of(0), g.Raw(), 0, store), Store: store, Log: quiet,
+		writer := newWriter(rebuild.JournalWriterConfig{
+			Journal: j, Restorer: rebuild.NewRestorer(g.Of(0), g.Raw(), 0, store), Store: store,
 		})
 		recorded := func(c *admission.Config) { c.Recorder = rebuild.JournalWriters{writer} }
 		sellers[string(mode)] = admissiontest.NewAdmitter(b, g.Client(), keyspace.Space{}, pipelined, recorded)

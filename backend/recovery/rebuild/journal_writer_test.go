@@ -87,9 +87,8 @@ func TestJournalIsRestoredWhenTheGuardNoticesARebuild(t *testing.T) {
 		j := newJournal(t, 0)
 		g, rebuilds := &rebuiltAt{}, loop.NewWake()
 		g.fence.Store(1)
-		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Store: noRows{}, Rebuilds: rebuilds, Log: slog.New(slog.DiscardHandler),
-			Restorer: rebuild.NewRestorer(g, nil, 0, noRows{}),
+		w := newWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: noRows{}, Rebuilds: rebuilds, Restorer: rebuild.NewRestorer(g, nil, 0, noRows{}),
 		})
 		stop := run(t, w, j)
 		time.Sleep(time.Minute)
@@ -126,9 +125,8 @@ func TestJournalIsRestoredWhenTheGuardNoticesARebuild(t *testing.T) {
 func TestOrderOfALaterGenerationIsRestored(t *testing.T) {
 	j := newJournal(t, 0)
 	g := &rebuiltAt{}
-	w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: j, Store: noRows{}, Log: slog.New(slog.DiscardHandler),
-		Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
+	w := newWriter(rebuild.JournalWriterConfig{
+		Journal: j, Store: noRows{}, Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
 	})
 	restores := func(want bool, when string) {
 		t.Helper()
@@ -186,8 +184,8 @@ func TestHeartbeatsOfAJournalAreRegular(t *testing.T) {
 		j := newJournal(t, 0)
 		g, db := &rebuiltAt{}, &beats{}
 		g.fence.Store(1)
-		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Store: db, Log: slog.New(slog.DiscardHandler), Restorer: rebuild.NewRestorer(slowRedis{g}, nil, 0, db),
+		w := newWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: db, Restorer: rebuild.NewRestorer(slowRedis{g}, nil, 0, db),
 		})
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
@@ -234,9 +232,8 @@ func TestHeartbeatsOfAJournalContinueWhileAStoreIsSlow(t *testing.T) {
 		j := newJournal(t, 0, 7)
 		g, db := &rebuiltAt{}, &beats{}
 		g.fence.Store(1)
-		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Store: db, Log: slog.New(slog.DiscardHandler),
-			Restorer: rebuild.NewRestorer(g, stuckRedis{}, 0, allRows{}),
+		w := newWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: db, Restorer: rebuild.NewRestorer(g, stuckRedis{}, 0, allRows{}),
 		})
 		ctx, stop := context.WithTimeout(t.Context(), 11*time.Second)
 		defer stop()
@@ -264,8 +261,8 @@ func TestOrdersAreRestoredWhileAHeartbeatIsSlow(t *testing.T) {
 		j := newJournal(t, 0, 7)
 		g, rebuilds := &rebuiltAt{}, loop.NewWake()
 		g.fence.Store(1)
-		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Store: slowBeats{}, Rebuilds: rebuilds, Log: slog.New(slog.DiscardHandler),
+		w := newWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: slowBeats{}, Rebuilds: rebuilds,
 			Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
 		})
 		stop := run(t, w, j)
@@ -308,9 +305,8 @@ func TestSlowCallsDoNotDelayARebuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(t, 0, 7)
 		g, rebuilds, db := &rebuiltAt{}, loop.NewWake(), &busy{}
-		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Store: db, Rebuilds: rebuilds, Log: slog.New(slog.DiscardHandler),
-			Restorer: rebuild.NewRestorer(g, noSales{}, 0, db),
+		w := newWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: db, Rebuilds: rebuilds, Restorer: rebuild.NewRestorer(g, noSales{}, 0, db),
 		})
 		stop := run(t, w, j)
 		synctest.Wait()
@@ -343,8 +339,8 @@ func TestRestorationContinuesUntilRedisIsRebuiltAgain(t *testing.T) {
 		j := newJournal(t, 0, 7)
 		g, rebuilds := &rebuiltAt{}, loop.NewWake()
 		g.fence.Store(1)
-		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Store: noRows{}, Rebuilds: rebuilds, Log: slog.New(slog.DiscardHandler),
+		w := newWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: noRows{}, Rebuilds: rebuilds,
 			Restorer: rebuild.NewRestorer(g, noSales{}, 0, tenSeconds{}),
 		})
 		stop := run(t, w, j)
@@ -381,8 +377,8 @@ func TestJournalIsNotSilentWhileItIsTrimmed(t *testing.T) {
 		g := &rebuiltAt{}
 		g.fence.Store(1)
 		db := &slowRows{beats: &beats{}, guard: g}
-		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-			Journal: j, Store: db, Log: slog.New(slog.DiscardHandler), Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
+		w := newWriter(rebuild.JournalWriterConfig{
+			Journal: j, Store: db, Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
 		})
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
@@ -414,7 +410,7 @@ func TestJournalIsRestoredBeforeItIsTrimmedFurther(t *testing.T) {
 		g, rebuilds := &rebuiltAt{}, loop.NewWake()
 		g.fence.Store(1)
 		var log strings.Builder
-		w := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		w := newWriter(rebuild.JournalWriterConfig{
 			Journal: j, Store: stuckRows{}, Rebuilds: rebuilds, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Restorer: rebuild.NewRestorer(g, noSales{}, 0, allRows{}),
 		})

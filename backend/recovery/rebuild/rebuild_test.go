@@ -103,6 +103,12 @@ func newRebuilder(tb testing.TB, cfg rebuild.Config) *rebuild.Rebuilder {
 	return r
 }
 
+// newWriter returns a JournalWriter. By default it does not log.
+func newWriter(cfg rebuild.JournalWriterConfig) *rebuild.JournalWriter {
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	return rebuild.NewJournalWriter(cfg)
+}
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
@@ -132,7 +138,7 @@ func (w *world) start() {
 	if w.journal, err = journal.Open(w.redis.Dir+"/journal", journal.Config{Log: quiet}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+	w.writer = newWriter(rebuild.JournalWriterConfig{
 		Journal: w.journal, Store: w.store, Log: slog.New(slog.NewTextHandler(&w.log, nil)),
 		Restorer: rebuild.NewRestorer(w.guard, w.guard.Raw(), 0, w.store),
 	})
@@ -161,13 +167,19 @@ func (w *world) admitter(change ...func(*admission.Config)) *admission.Admitter 
 	return admissiontest.NewAdmitter(w.t, w.guard.Client(), space, append(change, record)...)
 }
 
-// run rebuilds and restores the journal.
-func (w *world) run(only ...string) {
+// runWithoutJournal rebuilds and does not restore the journal.
+func (w *world) runWithoutJournal(only ...string) {
 	w.t.Helper()
 	if err := w.rebuild.Run(w.ctx, only...); err != nil {
 		w.t.Fatal(err)
 	}
 	w.check()
+}
+
+// run rebuilds and restores the journal.
+func (w *world) run(only ...string) {
+	w.t.Helper()
+	w.runWithoutJournal(only...)
 	if why, ok := w.guard.Verified(); !ok {
 		w.t.Fatalf("not verified after the rebuild: %s", why)
 	}
@@ -395,10 +407,7 @@ func TestRebuildOfAnEmptyRedisWithoutJournalKeepsTheRows(t *testing.T) {
 	w := newWorld(t)
 	w.fill("s")
 	w.raw().FlushAll(w.ctx)
-	if err := w.rebuild.Run(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.check()
+	w.runWithoutJournal()
 	w.want("s", 26, 0, 4, 0, 0)
 	if d, err := w.try("s", "b7"); err != nil || d.Outcome != sale.Accepted {
 		t.Errorf("buyer of a lost order: %v, %v", d.Outcome, err)
@@ -566,10 +575,7 @@ func (w *world) soldAgain() (first sale.OrderID) {
 	w.create("s", 1, 1)
 	first = w.buy("s", "ann")
 	w.raw().FlushAll(w.ctx)
-	if err := w.rebuild.Run(w.ctx); err != nil {
-		w.t.Fatal(err)
-	}
-	w.check()
+	w.runWithoutJournal()
 	w.buy("s", "bob")
 	w.restoreJournal()
 	w.want("s", 0, 1, 0, 0, 1)
@@ -665,10 +671,7 @@ func TestCancelOfAnUnbackedOrderReturnsNoUnit(t *testing.T) {
 	w.create("s", 1, 1)
 	first := w.buy("s", "ann")
 	w.raw().FlushAll(w.ctx)
-	if err := w.rebuild.Run(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.check()
+	w.runWithoutJournal()
 	w.buy("s", "ann") // the same buyer
 	w.restoreJournal()
 	w.want("s", 0, 1, 0, 0, 1)
@@ -925,10 +928,7 @@ func TestSaleThatDoesNotBalanceIsPaused(t *testing.T) {
 			return nil
 		},
 	})
-	if err := w.rebuild.Run(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.check()
+	w.runWithoutJournal()
 	if len(w.paused) != 1 || w.paused["bad"] == "" {
 		t.Fatalf("paused sales: %v", w.paused)
 	}
@@ -1313,10 +1313,7 @@ func TestBatchOfAnOlderGenerationIsRestored(t *testing.T) {
 	generation := w.guard.Generation()
 	b := w.take("s", 1)
 	w.raw().FlushAll(w.ctx)
-	if err := w.rebuild.Run(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.check()
+	w.runWithoutJournal()
 	if err := w.store.Write(store.WithGeneration(w.ctx, 0, generation), b.Messages); !errors.Is(err, store.ErrStale) {
 		t.Fatalf("the batch was written after the rebuild: %v", err)
 	}

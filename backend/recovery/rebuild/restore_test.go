@@ -53,17 +53,13 @@ func TestOrderRecordedDuringARestoreIsRestored(t *testing.T) {
 			writer.Record(generation, []sale.Order{late})
 		}
 	}}
-	writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+	writer = newWriter(rebuild.JournalWriterConfig{
 		Journal: w.journal, Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, rows), Store: w.store,
-		Log: slog.New(slog.DiscardHandler),
 	})
 	if err := w.raw().FlushAll(w.ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.rebuild.Run(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.check()
+	w.runWithoutJournal()
 	for _, want := range []bool{true, true, false} {
 		if restored, err := writer.Restore(w.ctx); err != nil || restored != want {
 			t.Errorf("restored %v, %v; want %v", restored, err, want)
@@ -89,10 +85,7 @@ func TestRestoreDespiteAnUnreadableSegment(t *testing.T) {
 	if err := w.raw().FlushAll(w.ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.rebuild.Run(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.check()
+	w.runWithoutJournal()
 	if restored, err := w.writer.Restore(w.ctx); restored || err == nil {
 		t.Errorf("restored %v, %v", restored, err)
 	}
@@ -299,10 +292,7 @@ func TestRebuildWaitsForAJournalThatRestoresOrders(t *testing.T) {
 			return err
 		},
 	})
-	if err := w.rebuild.Run(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.check()
+	w.runWithoutJournal()
 	w.want("s", 10, 20, 0, 0, 0)
 	const named = `msg="rebuild: waits for backends that restore their journals" journals=[slow]`
 	if n := strings.Count(log.String(), named); n != 1 {
@@ -400,9 +390,9 @@ func TestRebuildWaitsForJournalsAfterAnOutageOfTheDatabase(t *testing.T) {
 	}
 	storetest.Exec(t, w.url, "UPDATE journals SET seen_at = seen_at - 60000")
 	j := newJournal(t, 0)
-	own := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: j, Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, w.store), Store: &unavailableOnce{database: w.store},
-		Log: slog.New(slog.DiscardHandler),
+	own := newWriter(rebuild.JournalWriterConfig{
+		Journal: j, Store: &unavailableOnce{database: w.store},
+		Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, w.store),
 	})
 	if err := own.Heartbeat(w.ctx); !errors.Is(err, sale.ErrUnavailable) {
 		t.Fatal(err)
@@ -440,10 +430,7 @@ func TestJournalReportsThatItRestores(t *testing.T) {
 	w.create("s", 5, 1)
 	w.buy("s", "ann")
 	w.raw().FlushAll(w.ctx)
-	if err := w.rebuild.Run(w.ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.check()
+	w.runWithoutJournal()
 	fence := w.guard.Generation()
 	unreadable := filepath.Join(w.redis.Dir, "journal", "000000000000.journal")
 	fileError := func() {
@@ -481,9 +468,8 @@ func TestJournalReportsThatItRestores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rows := &failingRows{Store: w.store.Store}
-			writer := rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+			writer := newWriter(rebuild.JournalWriterConfig{
 				Journal: w.journal, Restorer: rebuild.NewRestorer(w.guard, w.raw(), 0, rows), Store: w.store,
-				Log: slog.New(slog.DiscardHandler),
 			})
 			reports := func(when string, want journal.Status) {
 				t.Helper()
@@ -642,8 +628,8 @@ func (w *world) writeToFullDisk(onlyCopy bool) (j *journal.Journal, fullDisk fun
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.writer = rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
-		Journal: j, Store: w.store, Log: slog.New(slog.DiscardHandler), OnlyCopy: onlyCopy,
+	w.writer = newWriter(rebuild.JournalWriterConfig{
+		Journal: j, Store: w.store, OnlyCopy: onlyCopy,
 		Restorer: rebuild.NewRestorer(w.guard, w.guard.Raw(), 0, w.store),
 	})
 	w.admit = w.admitter()

@@ -12,7 +12,6 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/admission/admissiontest"
 	"sluice/backend/recovery/guard"
-	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -31,13 +30,9 @@ func TestShardsAreRebuiltSeparately(t *testing.T) {
 	guards := openGuards(t, server.URL, two)
 	var writers rebuild.JournalWriters
 	for _, shard := range two.All() {
-		j, err := journal.Open(t.TempDir(), journal.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		j, g := newJournal(t, 0), guards.Of(shard)
 		t.Cleanup(func() { _ = j.Close() })
-		g := guards.Of(shard)
-		writers = append(writers, rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
+		writers = append(writers, newWriter(rebuild.JournalWriterConfig{
 			Journal: j, Store: db, Restorer: rebuild.NewRestorer(g, g.Raw(), shard, db),
 		}))
 	}
