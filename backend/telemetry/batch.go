@@ -85,12 +85,12 @@ func (b *Batch) End(err error, failed map[sale.OrderID]string) {
 		if reason, isFailed := failed[item.Order]; isFailed {
 			tracing.Fail(span, "rejected", reason)
 		} else if err != nil {
-			tracing.Fail(span, errorType(err), err.Error())
+			fail(span, err)
 		}
 		span.End(trace.WithTimestamp(end))
 	}
 	if err != nil {
-		tracing.Fail(b.span, errorType(err), err.Error())
+		fail(b.span, err)
 	} else if len(failed) > 0 {
 		b.span.SetAttributes(attribute.Int("sluice.failed_orders", len(failed)))
 		tracing.Fail(b.span, "rejected", "some orders failed")

@@ -84,7 +84,7 @@ func endCommand(span trace.Span, err error) {
 		span.SetAttributes(attribute.String("db.response.status_code", kind))
 		tracing.Fail(span, kind, answer.Error())
 	default:
-		tracing.Fail(span, errorType(err), err.Error())
+		fail(span, err)
 	}
 	span.End()
 }

@@ -40,7 +40,7 @@ func (p *Post) End(status int, err error) {
 	case p == nil:
 		return
 	case err != nil:
-		tracing.Fail(p.span, errorType(err), err.Error())
+		fail(p.span, err)
 	default:
 		p.span.SetAttributes(attribute.Int("http.response.status_code", status))
 		if status < 200 || status > 299 {

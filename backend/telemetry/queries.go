@@ -72,7 +72,7 @@ func (q queries) end(ctx context.Context, err error) {
 		span.SetAttributes(attribute.String("db.response.status_code", answer.Code))
 		tracing.Fail(span, answer.Code, answer.Message)
 	} else if err != nil {
-		tracing.Fail(span, errorType(err), err.Error())
+		fail(span, err)
 	}
 	span.End()
 }

@@ -5,7 +5,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"sluice/backend/sale"
-	"sluice/internal/tracing"
 )
 
 // Sending is the span of the step that sends an order to the queue. Later spans of the order refer to it. A nil Sending
@@ -51,7 +50,7 @@ func (s *Sending) Decided(outcome sale.Outcome, order sale.OrderID, err error) {
 	}
 	switch {
 	case err != nil:
-		tracing.Fail(s.span, errorType(err), err.Error())
+		fail(s.span, err)
 	case outcome == sale.Accepted:
 		s.span.SetAttributes(attribute.String("sluice.order.id", order.String()),
 			attribute.String("messaging.message.id", order.String()))

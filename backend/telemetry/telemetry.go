@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"sluice/backend/sale"
+	"sluice/internal/tracing"
 )
 
 // Tracer starts spans. A nil Tracer is off. It is safe for concurrent use.
@@ -25,13 +26,14 @@ func New(provider trace.TracerProvider, version string) *Tracer {
 	return &Tracer{provider.Tracer("sluice", trace.WithInstrumentationVersion(version))}
 }
 
-// errorType returns the error.type of an error, in the terms of OpenTelemetry's conventions.
-func errorType(err error) string {
+// fail sets the status of a span to an error, with an error.type in the terms of OpenTelemetry's conventions.
+func fail(span trace.Span, err error) {
+	kind := "_OTHER"
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
+		kind = "timeout"
 	case errors.Is(err, sale.ErrUnavailable):
-		return "unavailable"
+		kind = "unavailable"
 	}
-	return "_OTHER"
+	tracing.Fail(span, kind, err.Error())
 }
