@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/utils"
@@ -108,9 +111,11 @@ func (o *Object) Merge(err error) {
 }
 
 // RejectUnknown rejects every field that was not taken.
-func (o *Object) RejectUnknown() {
-	for name := range o.fields {
-		o.Reject(strings.Trim(strictjson.QuoteName(name), `"`), "is not a known field")
+func (o *Object) RejectUnknown() { o.rejectUnknown("field") }
+
+func (o *Object) rejectUnknown(what string) {
+	for _, name := range slices.Sorted(maps.Keys(o.fields)) {
+		o.Reject(strings.Trim(strictjson.QuoteName(name), `"`), "is not a known "+what)
 	}
 }
 
@@ -146,16 +151,17 @@ func (o *Object) Sale(name string) string {
 // maxLine bounds reasons, notes and search texts, in bytes.
 const maxLine = 200
 
-const lineRule = "must be at most 200 bytes of text without control characters"
-
 // Line takes a string of at most 200 bytes without control characters.
 func (o *Object) Line(name string) string {
 	text := o.Text(name)
-	if !isLine(text) {
-		o.Reject(name, lineRule)
+	if len(text) > maxLine || !IsStorable(text) || strings.ContainsFunc(text, unicode.IsControl) {
+		o.Reject(name, "must be at most 200 bytes of text without control characters")
 	}
 	return text
 }
+
+// IsStorable reports whether SQL can store a text. PostgreSQL rejects other texts even in a WHERE clause.
+func IsStorable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
 // Texts takes a list of strings.
 func (o *Object) Texts(name string) (items []string, present bool) {
