@@ -148,8 +148,13 @@ func (s *orderStream) begin(missed []events.Event, known bool) error {
 }
 
 func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
-	final, leave := s.await()
-	defer func() { leave() }()
+	var final <-chan struct{}
+	if s.queued { // an order that becomes a dead letter causes no event
+		if a := s.waiters.enter(s.only); a != nil {
+			defer s.waiters.leave(a)
+			final = a.final
+		}
+	}
 	beat := time.NewTicker(httpserver.Heartbeat)
 	defer beat.Stop()
 	expired := time.NewTimer(max(lifetime, 0))
@@ -168,8 +173,7 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 				s.write(e, updateOfEvent(<-s.page.Events()))
 			}
 		case <-final:
-			leave()
-			final, leave = nil, func() {}
+			final = nil
 			if o, err := s.findOrder(nil, s.cfg.Orders.Order, s.buyer, s.only); err == nil {
 				s.write(e, updateOf(o.ID, o.SaleID, o.Status))
 			}
@@ -191,16 +195,6 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 			return
 		}
 	}
-}
-
-// await waits for an order in the queue, because an order that becomes a dead letter causes no event. Call leave once.
-func (s *orderStream) await() (final <-chan struct{}, leave func()) {
-	if s.queued {
-		if ch, ok := s.waiters.enter(s.only); ok {
-			return ch, func() { s.waiters.leave(s.only) }
-		}
-	}
-	return nil, func() {}
 }
 
 // rank orders the statuses of an order's life. An order never moves back, so an update with a lower rank is outdated.

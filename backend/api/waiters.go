@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,64 +15,63 @@ import (
 // each round, so the number of waiters does not multiply the queries. The loop runs only while a request waits. It is
 // safe for concurrent use.
 type orderWaiters struct {
-	orders    Orders
-	dead      DeadLetters
-	max       int
-	interval  time.Duration // between two rounds
-	deadEvery int           // rounds between two checks for dead letters, which are rare
-	stopping  <-chan struct{}
-	checking  atomic.Bool // a check for dead letters is in progress
+	orders   Orders
+	dead     DeadLetters
+	max      int
+	stopping <-chan struct{}
+	checking atomic.Bool // a check for dead letters is in progress
 
 	mu      sync.Mutex
-	byOrder map[sale.OrderID]*awaitedOrder
-	waiters int
+	byOrder map[sale.OrderID]*awaitedOrder // that are not final
+	waiters int                            // of these orders
 	running bool
 }
 
 // awaitedOrder is an order that at least one request waits for.
 type awaitedOrder struct {
+	id      sale.OrderID
 	waiters int
 	final   chan struct{} // closed when the order is final
 }
 
 const (
-	waitInterval = 50 * time.Millisecond
-	waitTimeout  = time.Second // of one query
+	waitInterval = 50 * time.Millisecond // between two rounds
+	waitTimeout  = time.Second           // of one query
+	deadEvery    = 20                    // rounds between two checks for dead letters, which are rare
 )
 
 func newOrderWaiters(orders Orders, dead DeadLetters, most int, stopping <-chan struct{}) *orderWaiters {
 	return &orderWaiters{
-		orders: orders, dead: dead, max: most, interval: waitInterval, deadEvery: 20, stopping: stopping,
-		byOrder: map[sale.OrderID]*awaitedOrder{},
+		orders: orders, dead: dead, max: most, stopping: stopping, byOrder: map[sale.OrderID]*awaitedOrder{},
 	}
 }
 
 // wait returns when the order is final, after the timeout, or when the server drains. If the maximum number of
 // requests is waiting, it returns immediately.
 func (w *orderWaiters) wait(id sale.OrderID, timeout time.Duration) {
-	final, ok := w.enter(id)
-	if !ok {
+	a := w.enter(id)
+	if a == nil {
 		return
 	}
-	defer w.leave(id)
+	defer w.leave(a)
 	select {
-	case <-final:
+	case <-a.final:
 	case <-time.After(timeout):
 	case <-w.stopping:
 	}
 }
 
-// enter adds a waiter. Every successful call needs one call of leave.
-func (w *orderWaiters) enter(id sale.OrderID) (final <-chan struct{}, ok bool) {
+// enter adds a waiter, which calls leave later. It returns nil if the maximum is reached.
+func (w *orderWaiters) enter(id sale.OrderID) *awaitedOrder {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.waiters >= w.max {
-		return nil, false
+		return nil
 	}
 	w.waiters++
 	a := w.byOrder[id]
 	if a == nil {
-		a = &awaitedOrder{final: make(chan struct{})}
+		a = &awaitedOrder{id: id, final: make(chan struct{})}
 		w.byOrder[id] = a
 	}
 	a.waiters++
@@ -78,45 +79,45 @@ func (w *orderWaiters) enter(id sale.OrderID) (final <-chan struct{}, ok bool) {
 		w.running = true
 		go w.run()
 	}
-	return a.final, true
+	return a
 }
 
-func (w *orderWaiters) leave(id sale.OrderID) {
+// leave removes a waiter, unless the order has become final.
+func (w *orderWaiters) leave(a *awaitedOrder) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.byOrder[a.id] != a {
+		return
+	}
 	w.waiters--
-	if a := w.byOrder[id]; a != nil {
-		if a.waiters--; a.waiters == 0 {
-			delete(w.byOrder, id)
-		}
+	if a.waiters--; a.waiters == 0 {
+		delete(w.byOrder, a.id)
 	}
 }
 
 func (w *orderWaiters) run() {
-	tick := time.NewTicker(w.interval)
+	tick := time.NewTicker(waitInterval)
 	defer tick.Stop()
 	for round := 1; ; round++ {
 		<-tick.C
-		if !w.runOnce(round%w.deadEvery == 0) {
+		if !w.runOnce(round%deadEvery == 0) {
 			return
 		}
 	}
 }
 
-// runOnce queries the status of all awaited orders. It returns false if no request waits.
+// runOnce queries the status of all awaited orders. It returns false if there are none.
 func (w *orderWaiters) runOnce(checkDead bool) bool {
-	ids, waiting := w.awaited()
-	if !waiting || len(ids) == 0 {
-		return waiting
+	ids := w.awaited()
+	if len(ids) == 0 {
+		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
-	statuses, err := w.orders.Statuses(ctx, ids)
-	if err == nil {
-		for id, status := range statuses {
-			if status.Final() {
-				w.notify(id)
-			}
+	statuses, _ := w.orders.Statuses(ctx, ids) // after an error the next round tries again
+	for id, status := range statuses {
+		if status.Final() {
+			w.notify(id)
 		}
 	}
 	if checkDead && w.checking.CompareAndSwap(false, true) { // concurrently, so that many ids do not delay the next round
@@ -128,22 +129,12 @@ func (w *orderWaiters) runOnce(checkDead bool) bool {
 	return true
 }
 
-// awaited returns the orders that are not final yet. waiting is false, and running is reset, if no request waits.
-func (w *orderWaiters) awaited() (ids []sale.OrderID, waiting bool) {
+// awaited returns the awaited orders, and resets running if there are none.
+func (w *orderWaiters) awaited() []sale.OrderID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.waiters == 0 {
-		w.running = false
-		return nil, false
-	}
-	for id, a := range w.byOrder {
-		select {
-		case <-a.final: // its waiters are about to leave
-		default:
-			ids = append(ids, id)
-		}
-	}
-	return ids, true
+	w.running = len(w.byOrder) > 0
+	return slices.Collect(maps.Keys(w.byOrder))
 }
 
 // notifyDead notifies the waiters of dead orders. It reads single dead letters only if there are any.
@@ -161,17 +152,13 @@ func (w *orderWaiters) notifyDead(ids []sale.OrderID) {
 	}
 }
 
-// notify wakes the waiters of a final order.
+// notify wakes and removes the waiters of a final order.
 func (w *orderWaiters) notify(id sale.OrderID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	a := w.byOrder[id]
-	if a == nil {
-		return
-	}
-	select {
-	case <-a.final:
-	default:
+	if a := w.byOrder[id]; a != nil {
 		close(a.final)
+		w.waiters -= a.waiters
+		delete(w.byOrder, id)
 	}
 }
