@@ -105,8 +105,7 @@ type handlers struct {
 	waiters *orderWaiters
 	details *detailsCache
 	feeds   *saleFeeds
-	sweep   disconnectSweep // of all event streams
-	edges   atomic.Int64    // edges that listen for sale changes
+	edges   atomic.Int64 // edges that listen for sale changes
 }
 
 // New returns the server of the public API, to which edges forward requests. The error names all missing fields.

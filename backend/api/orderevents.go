@@ -70,9 +70,9 @@ func (h *handlers) sendOrders(c *fiber.Ctx, only sale.OrderID) error {
 	page, missed, known, err := h.cfg.Live.Open(h.reads.next(), buyer, after)
 	switch {
 	case errors.Is(err, notify.ErrFull):
-		return h.pollInstead(errPagesFull)
+		return h.PollInstead(errPagesFull)
 	case errors.Is(err, notify.ErrTooMany):
-		return h.pollInstead(errManyPages)
+		return h.PollInstead(errManyPages)
 	case err != nil:
 		return err
 	}
@@ -82,7 +82,7 @@ func (h *handlers) sendOrders(c *fiber.Ctx, only sale.OrderID) error {
 		return err
 	}
 	lifetime := expires.Sub(h.Now())
-	h.SendEvents(c, func(e *httpserver.EventStream) {
+	h.SendEvents(c, httpserver.Heartbeat, func(e *httpserver.EventStream) {
 		defer page.Close()
 		s.run(e, lifetime)
 	})
@@ -155,8 +155,6 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 			final = a.final
 		}
 	}
-	beat := time.NewTicker(httpserver.Heartbeat)
-	defer beat.Stop()
 	expired := time.NewTimer(max(lifetime, 0))
 	defer expired.Stop()
 	e.Retry()
@@ -164,7 +162,6 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 		s.write(e, u)
 	}
 	s.first = nil
-	swept := s.sweep.next()
 	for e.Flush() == nil {
 		select {
 		case event := <-s.page.Events():
@@ -177,21 +174,15 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 			if o, err := s.findOrder(nil, s.cfg.Orders.Order, s.buyer, s.only); err == nil {
 				s.write(e, updateOf(o.ID, o.SaleID, o.Status))
 			}
-		case <-beat.C:
-			if peerClosed(e.Conn) { // a write would succeed, and the next one might
+		case <-e.Beats:
+			if !e.Beat() {
 				return
 			}
-			e.Beat()
-		case <-swept:
-			if peerClosed(e.Conn) {
-				return
-			}
-			swept = s.sweep.next()
 		case <-s.page.Cut():
 			return
 		case <-expired.C:
 			return
-		case <-e.Stopping:
+		case <-e.Done:
 			return
 		}
 	}

@@ -30,22 +30,13 @@ func (h *handlers) saleChanges(c *fiber.Ctx) error {
 		return httpserver.ErrUnavailable
 	}
 	listener := h.cfg.SaleChanges.Listen("")
-	h.SendEvents(c, func(e *httpserver.EventStream) {
+	h.SendEvents(c, edgeHeartbeat, func(e *httpserver.EventStream) {
 		defer h.edges.Add(-1)
 		defer listener.Close()
-		beat := time.NewTicker(edgeHeartbeat)
-		defer beat.Stop()
 		e.Beat()
-		for e.Flush() == nil {
-			select {
-			case <-listener.Wake():
-				for _, change := range listener.Take() { // type and id need no escaping
-					e.Event("", string(change.Type), []byte(`{"v":1,"sale":"`+change.SaleID+`"}`))
-				}
-			case <-beat.C:
-				e.Beat()
-			case <-e.Stopping:
-				return
+		for e.Wait(listener.Wake()) {
+			for _, change := range listener.Take() { // type and id need no escaping
+				e.Event("", string(change.Type), []byte(`{"v":1,"sale":"`+change.SaleID+`"}`))
 			}
 		}
 	})

@@ -54,7 +54,7 @@ func (h *handlers) liveEvents(c *fiber.Ctx, from caller) error {
 	}
 	if h.streams.Add(1) > maxLiveStreams {
 		h.streams.Add(-1)
-		return errLiveFull.With(httpserver.Header{Name: fiber.HeaderRetryAfter, Value: h.RetryAfter(httpserver.PollInstead)})
+		return h.PollInstead(errLiveFull)
 	}
 	if c.Context().IsHead() {
 		h.streams.Add(-1)
@@ -62,17 +62,15 @@ func (h *handlers) liveEvents(c *fiber.Ctx, from caller) error {
 		return nil
 	}
 	signedIn := func() bool { _, ok := h.sessions.Verify(from.session); return ok || from.session == "" }
-	h.SendEvents(c, func(e *httpserver.EventStream) {
+	h.SendEvents(c, httpserver.Heartbeat, func(e *httpserver.EventStream) {
 		defer h.streams.Add(-1)
 		h.sendLive(e, at, signedIn)
 	})
 	return nil
 }
 
-// sendLive writes new samples until the client disconnects, the session ends or the server drains.
+// sendLive writes new samples until the session or the stream ends.
 func (h *handlers) sendLive(e *httpserver.EventStream, since int64, signedIn func() bool) {
-	beat := time.NewTicker(httpserver.Heartbeat)
-	defer beat.Stop()
 	e.Retry()
 	for signedIn() {
 		body, more := h.liveBody(since)
@@ -84,14 +82,7 @@ func (h *handlers) sendLive(e *httpserver.EventStream, since int64, signedIn fun
 			}
 			e.Event("", "live", data)
 		}
-		if e.Flush() != nil {
-			return
-		}
-		select {
-		case <-more:
-		case <-beat.C:
-			e.Beat()
-		case <-e.Stopping:
+		if !e.Wait(more) {
 			return
 		}
 	}

@@ -3,8 +3,10 @@ package httpserver
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -15,21 +17,25 @@ const (
 	// Heartbeat is the longest time that a browser's stream is silent. Proxies cut silent connections, and a write
 	// detects a client that has disconnected.
 	Heartbeat = 15 * time.Second
-	// PollInstead is the Retry-After for a browser whose stream was rejected. The browser polls until then.
-	PollInstead = 30 * time.Second
-
+	// pollInstead is the Retry-After for a browser whose stream was rejected. The browser polls until then.
+	pollInstead = 30 * time.Second
 	// reconnect is the minimum time before a browser opens a stream again. It is spread, because a restart ends all
 	// streams together.
 	reconnect = 2 * time.Second
+
+	// sweepInterval is the minimum time between two sweeps of the streams for clients that have disconnected.
+	sweepInterval = time.Second
 )
 
 // EventStream writes server-sent events to one client. Writes are buffered until Flush, which returns the first error
 // of any of them. An EventStream must not be used concurrently.
 type EventStream struct {
-	Conn     net.Conn
-	Stopping <-chan struct{} // closed when the stream must end, because the server drains
+	Beats <-chan time.Time // has a value when a heartbeat is due: call Beat
+	Done  <-chan struct{}  // closed when the stream must end, because the server drains or the client has disconnected
 
+	conn  net.Conn
 	out   *bufio.Writer
+	end   context.CancelFunc // closes Done
 	retry time.Duration
 }
 
@@ -42,24 +48,76 @@ func StreamHeaders(c *fiber.Ctx) {
 }
 
 // SendEvents answers with an event stream. run writes it after the handler has returned, and the stream ends when run
-// returns. A panic in run ends this stream alone.
-func (s *Server) SendEvents(c *fiber.Ctx, run func(*EventStream)) {
+// returns. A panic in run ends this stream alone. heartbeat is the longest time that the stream is silent.
+func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, run func(*EventStream)) {
 	StreamHeaders(c)
 	ctx := c.Context()
+	done, end := context.WithCancel(s.serving)
 	e := &EventStream{
-		Conn:     ctx.Conn(),
-		Stopping: s.stopping,
-		retry:    reconnect + time.Duration(s.cfg.Jitter()*float64(reconnect)),
+		Done:  done.Done(),
+		conn:  ctx.Conn(),
+		end:   end,
+		retry: reconnect + time.Duration(s.cfg.Jitter()*float64(reconnect)),
 	}
+	s.streams.add(e)
 	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer func() {
 			if v := recover(); v != nil { // outside of every handler, where it would end the process
 				s.Log().Error("panic in an event stream", "panic", v)
 			}
 		}()
-		e.out = w
+		defer s.streams.remove(e)
+		beats := time.NewTicker(heartbeat)
+		defer beats.Stop()
+		e.Beats, e.out = beats.C, w
 		run(e)
 	})
+}
+
+// PollInstead returns the problem with a Retry-After for a stream that was rejected because all are in use. It ends the
+// streams whose clients have disconnected. Without that, a stream detects a disconnect only with its next heartbeat,
+// and a client that opens and closes streams could occupy all of them.
+func (s *Server) PollInstead(full *Problem) *Problem {
+	s.streams.sweep(s.Now())
+	return full.With(Header{Name: fiber.HeaderRetryAfter, Value: s.RetryAfter(pollInstead)})
+}
+
+// eventStreams are the open event streams of a server. The zero value is empty. It is safe for concurrent use.
+type eventStreams struct {
+	mu    sync.Mutex
+	all   map[*EventStream]struct{}
+	swept time.Time
+}
+
+func (s *eventStreams) add(e *EventStream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*EventStream]struct{}{}
+	}
+	s.all[e] = struct{}{}
+}
+
+func (s *eventStreams) remove(e *EventStream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, e)
+	e.end()
+}
+
+// sweep ends the streams whose clients have disconnected, at most once per sweepInterval.
+func (s *eventStreams) sweep(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.swept) < sweepInterval {
+		return
+	}
+	s.swept = now
+	for e := range s.all {
+		if peerClosed(e.conn) {
+			e.end()
+		}
+	}
 }
 
 // Retry writes how long the browser waits before it reconnects.
@@ -77,12 +135,35 @@ func (e *EventStream) Event(id, name string, data []byte) {
 	_, _ = e.out.WriteString("\n\n")
 }
 
-// Beat writes a comment, which clients ignore.
-func (e *EventStream) Beat() { _, _ = e.out.WriteString(":\n\n") }
+// Beat writes a comment, which clients ignore. It returns false if the client has disconnected: a write would succeed,
+// and the next one might.
+func (e *EventStream) Beat() bool {
+	if peerClosed(e.conn) {
+		return false
+	}
+	_, _ = e.out.WriteString(":\n\n")
+	return true
+}
+
+// Wait calls Flush and returns when wake is closed or has a value, or after a heartbeat. It returns false if the stream
+// must end.
+func (e *EventStream) Wait(wake <-chan struct{}) bool {
+	if e.Flush() != nil {
+		return false
+	}
+	select {
+	case <-wake:
+		return true
+	case <-e.Beats:
+		return e.Beat()
+	case <-e.Done:
+		return false
+	}
+}
 
 // Flush sends the buffered bytes. The client has writeTimeout to read them.
 func (e *EventStream) Flush() error {
-	if err := e.Conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := e.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
 	return e.out.Flush()

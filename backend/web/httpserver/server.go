@@ -6,6 +6,7 @@ package httpserver
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,7 +14,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -33,8 +33,9 @@ type Server struct {
 	unmatched *routeCount   // requests for no route
 	malformed *routeCount   // requests that are not valid HTTP
 
-	stopping chan struct{} // closed when the drain begins
-	stopOnce sync.Once
+	serving context.Context    // ends when the drain begins
+	drain   context.CancelFunc // ends serving
+	streams eventStreams
 }
 
 // Route is one route in Fiber's notation.
@@ -108,8 +109,8 @@ func New(cfg Config) *Server {
 		unmatched: cfg.Metrics.route("unmatched"),
 		malformed: cfg.Metrics.route("malformed"),
 		outages:   rate.NewLimiter(rate.Every(5*time.Second), 1),
-		stopping:  make(chan struct{}),
 	}
+	s.serving, s.drain = context.WithCancel(context.Background())
 	s.fiber = fiber.New(fiber.Config{
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,
@@ -203,20 +204,13 @@ func (s *Server) received(head *fasthttp.RequestHeader) fasthttp.RequestConfig {
 }
 
 // BeginDrain starts the drain: Stopping is closed, and /readyz answers 503. Serve calls it when its context ends.
-func (s *Server) BeginDrain() { s.stopOnce.Do(func() { close(s.stopping) }) }
+func (s *Server) BeginDrain() { s.drain() }
 
 // Stopping returns a channel that is closed when the drain begins. Event streams and waiting requests end then.
-func (s *Server) Stopping() <-chan struct{} { return s.stopping }
+func (s *Server) Stopping() <-chan struct{} { return s.serving.Done() }
 
 // Draining reports whether the drain has begun.
-func (s *Server) Draining() bool {
-	select {
-	case <-s.stopping:
-		return true
-	default:
-		return false
-	}
-}
+func (s *Server) Draining() bool { return s.serving.Err() != nil }
 
 // Required returns an error that names the fields of a configuration that have their zero value, or nil. cfg is a
 // struct of the package pkg with these fields.
