@@ -6,7 +6,6 @@ import (
 	"context"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -22,9 +21,6 @@ const (
 	// reconnect is the minimum time before a browser opens a stream again. It is spread, because a restart ends all
 	// streams together.
 	reconnect = 2 * time.Second
-
-	// sweepInterval is the minimum time between two sweeps of the streams for clients that have disconnected.
-	sweepInterval = time.Second
 )
 
 // EventStream writes server-sent events to one client. Writes are buffered until Flush, which returns the first error
@@ -59,14 +55,15 @@ func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, run func(*Eve
 		end:   end,
 		retry: reconnect + time.Duration(s.cfg.Jitter()*float64(reconnect)),
 	}
-	s.streams.add(e)
+	s.streams.Store(e, nil)
 	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer func() {
 			if v := recover(); v != nil { // outside of every handler, where it would end the process
 				s.Log().Error("panic in an event stream", "panic", v)
 			}
 		}()
-		defer s.streams.remove(e)
+		defer e.end()
+		defer s.streams.Delete(e)
 		beats := time.NewTicker(heartbeat)
 		defer beats.Stop()
 		e.Beats, e.out = beats.C, w
@@ -78,46 +75,14 @@ func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, run func(*Eve
 // streams whose clients have disconnected. Without that, a stream detects a disconnect only with its next heartbeat,
 // and a client that opens and closes streams could occupy all of them.
 func (s *Server) PollInstead(full *Problem) *Problem {
-	s.streams.sweep(s.Now())
-	return full.With(Header{Name: fiber.HeaderRetryAfter, Value: s.RetryAfter(pollInstead)})
-}
-
-// eventStreams are the open event streams of a server. The zero value is empty. It is safe for concurrent use.
-type eventStreams struct {
-	mu    sync.Mutex
-	all   map[*EventStream]struct{}
-	swept time.Time
-}
-
-func (s *eventStreams) add(e *EventStream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[*EventStream]struct{}{}
-	}
-	s.all[e] = struct{}{}
-}
-
-func (s *eventStreams) remove(e *EventStream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all, e)
-	e.end()
-}
-
-// sweep ends the streams whose clients have disconnected, at most once per sweepInterval.
-func (s *eventStreams) sweep(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.Sub(s.swept) < sweepInterval {
-		return
-	}
-	s.swept = now
-	for e := range s.all {
-		if peerClosed(e.conn) {
-			e.end()
+	if s.sweeps.AllowN(s.Now(), 1) {
+		for stream := range s.streams.Range {
+			if e := stream.(*EventStream); peerClosed(e.conn) {
+				e.end()
+			}
 		}
 	}
+	return full.With(Header{Name: fiber.HeaderRetryAfter, Value: s.RetryAfter(pollInstead)})
 }
 
 // Retry writes how long the browser waits before it reconnects.

@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -35,7 +36,8 @@ type Server struct {
 
 	serving context.Context    // ends when the drain begins
 	drain   context.CancelFunc // ends serving
-	streams eventStreams
+	streams sync.Map           // of *EventStream
+	sweeps  *rate.Limiter      // of the streams, for clients that have disconnected
 }
 
 // Route is one route in Fiber's notation.
@@ -109,6 +111,7 @@ func New(cfg Config) *Server {
 		unmatched: cfg.Metrics.route("unmatched"),
 		malformed: cfg.Metrics.route("malformed"),
 		outages:   rate.NewLimiter(rate.Every(5*time.Second), 1),
+		sweeps:    rate.NewLimiter(rate.Every(time.Second), 1),
 	}
 	s.serving, s.drain = context.WithCancel(context.Background())
 	s.fiber = fiber.New(fiber.Config{
