@@ -23,32 +23,21 @@ var (
 // lengths, or a Transfer-Encoding other than chunked. fasthttp drops Content-Length in favor of Transfer-Encoding, so
 // ambiguousFraming reads the raw headers. Such a request is rejected and its connection closed (RFC 9112, section
 // 6.1).
-func ambiguousFraming(h *fasthttp.RequestHeader) bool {
+func ambiguousFraming(rawHeaders []byte) bool {
 	var length, encoding bool
-	for raw := h.RawHeaders(); len(raw) > 0; {
-		var line []byte
-		line, raw, _ = bytes.Cut(raw, []byte{'\n'})
-		if len(line) == 0 {
-			continue
-		}
-		switch line[0] | 0x20 {
-		case 'c':
-			length = length || named(line, "content-length")
-		case 't':
-			if named(line, "transfer-encoding") {
-				if encoding || !bytes.EqualFold(bytes.TrimSpace(line[len("transfer-encoding:"):]), []byte("chunked")) {
-					return true
-				}
-				encoding = true
+	for line := range bytes.SplitSeq(rawHeaders, []byte{'\n'}) {
+		name, value, _ := bytes.Cut(line, []byte{':'})
+		switch {
+		case bytes.EqualFold(name, []byte("content-length")):
+			length = true
+		case bytes.EqualFold(name, []byte("transfer-encoding")):
+			if encoding || !bytes.EqualFold(bytes.TrimSpace(value), []byte("chunked")) {
+				return true
 			}
+			encoding = true
 		}
 	}
 	return length && encoding
-}
-
-// named reports whether a header line has the given name, which must be in lower case.
-func named(line []byte, name string) bool {
-	return len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name))
 }
 
 // unreadable maps a parse error of fasthttp to a problem. The error's text is not sent, because it quotes the request.

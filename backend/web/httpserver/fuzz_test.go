@@ -36,16 +36,15 @@ func FuzzParseIdempotencyKey(f *testing.F) {
 	})
 }
 
-// For any line, the framing check does not panic and agrees with a simple parser.
-func FuzzNamed(f *testing.F) {
-	f.Add("Content-Length: 5")
-	f.Add("content-length:5")
-	f.Add("Content-Length : 5")
-	f.Fuzz(func(t *testing.T, line string) {
-		name, _, found := strings.Cut(line, ":")
-		want := found && strings.EqualFold(name, "content-length") && len(name) == len("content-length")
-		if got := named([]byte(line), "content-length"); got != want {
-			t.Fatalf("named(%q) = %v", line, got)
+// Both lengths are found between any other lines.
+func FuzzAmbiguousFraming(f *testing.F) {
+	f.Add("Host: x\r", "Content-Length : 5\r")
+	f.Add("", "content-length")
+	f.Add("Transfer-Encoding", ":chunked")
+	f.Fuzz(func(t *testing.T, before, between string) {
+		lines := []string{before, "content-length:5\r", between, "Transfer-Encoding: Chunked\r", ""}
+		if raw := strings.Join(lines, "\n"); !ambiguousFraming([]byte(raw)) {
+			t.Fatalf("%q is accepted", raw)
 		}
 	})
 }

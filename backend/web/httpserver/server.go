@@ -176,7 +176,7 @@ func (s *Server) Finish() {
 			}
 		}()
 		defer s.recovered(ctx, s.unmatched)
-		if ambiguousFraming(&ctx.Request.Header) {
+		if ambiguousFraming(ctx.Request.Header.RawHeaders()) {
 			ctx.SetConnectionClose()
 			s.refuse(ctx, s.malformed, errFraming)
 			return
