@@ -144,12 +144,14 @@ func (s *Server) Routes() []Route { return s.routes }
 
 // Handle registers a route. GET routes answer HEAD as well. An error of the handler becomes a problem, a panic a 500.
 func (s *Server) Handle(method, path string, h fiber.Handler) {
-	s.routes = append(s.routes, Route{method, path})
+	route := Route{method, path}
+	s.routes = append(s.routes, route)
+	documented := route.Documented()
 	count := s.cfg.Metrics.route(path)
-	span := s.spans(method, path)
 	serve := func(c *fiber.Ctx) error {
 		ctx := c.Context()
-		defer span(ctx)()
+		span := s.beginSpan(ctx, method, documented)
+		defer func() { span.End(ctx.Response.StatusCode()) }()
 		defer s.recovered(ctx, count)
 		if err := h(c); err != nil {
 			s.refuse(ctx, count, err)

@@ -15,25 +15,19 @@ import (
 // spanKey is the user value that holds the span of a traced request.
 type spanKey struct{}
 
-// spans returns the function that begins the span of a request to a route. Only routes below /v1/ have spans; health
-// checks do not.
-func (s *Server) spans(method, path string) func(*fasthttp.RequestCtx) (end func()) {
-	if s.cfg.Tracer == nil || !strings.HasPrefix(path, "/v1/") {
-		return func(*fasthttp.RequestCtx) func() { return untraced }
+// beginSpan begins the span of a request to a route. It returns nil for a request that is not traced. Only routes below
+// /v1/ have spans; health checks do not.
+func (s *Server) beginSpan(ctx *fasthttp.RequestCtx, method, route string) *telemetry.Request {
+	if !strings.HasPrefix(route, "/v1/") {
+		return nil
 	}
-	route := Route{method, path}.Documented()
-	return func(ctx *fasthttp.RequestCtx) func() {
-		span := s.cfg.Tracer.Request(method, route, ctx.Path(),
-			func(name string) string { return string(ctx.Request.Header.Peek(name)) })
-		if span == nil {
-			return untraced
-		}
+	header := func(name string) string { return string(ctx.Request.Header.Peek(name)) }
+	span := s.cfg.Tracer.Request(method, route, ctx.Path(), header)
+	if span != nil {
 		ctx.SetUserValue(spanKey{}, span)
-		return func() { span.End(ctx.Response.StatusCode()) }
 	}
+	return span
 }
-
-func untraced() {}
 
 // Span returns the span of a request, or nil.
 func Span(ctx *fasthttp.RequestCtx) *telemetry.Request {
