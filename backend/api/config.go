@@ -133,9 +133,9 @@ func newHandlers(cfg Config) (*handlers, error) {
 		Server: s, cfg: cfg, metrics: cfg.Metrics,
 		admit: deadlines{timeout: cfg.AdmitTimeout}, reads: deadlines{timeout: cfg.ReadTimeout},
 		bypass:  newBypassLists(cfg.Stock, s.Now),
-		waiters: newOrderWaiters(cfg.Orders, cfg.Dead, maxWaiting, s.Stopping()),
+		waiters: newOrderWaiters(cfg.Orders, cfg.Dead, maxWaiting, s.Serving()),
 		details: newDetailsCache(cfg.Details, s.Now),
-		feeds:   newSaleFeeds(uncoalesced, cfg.SaleChanges, cfg.MaxStreams, s.Stopping()),
+		feeds:   newSaleFeeds(uncoalesced, cfg.SaleChanges, cfg.MaxStreams, s.Serving()),
 	}
 	h.rows = &rowReads{rows: cfg.Rows, reads: &h.reads}
 	h.metrics.streamsLimit.Set(float64(cfg.MaxStreams))

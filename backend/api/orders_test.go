@@ -135,7 +135,7 @@ func (w *world) waitingIDs(s *site) []sale.OrderID {
 func TestAThousandWaitersShareOneQuery(t *testing.T) {
 	const n = 1000
 	w := newWorld()
-	waiters := newOrderWaiters(w, w, n+1, make(chan struct{}))
+	waiters := newOrderWaiters(w, w, n+1, t.Context())
 	var requests sync.WaitGroup
 	for i := range uint32(n) {
 		requests.Go(func() { waiters.wait(servertest.OrderID(i/2), time.Minute) }) // two for each order
@@ -171,7 +171,7 @@ func TestAThousandWaitersShareOneQuery(t *testing.T) {
 
 func TestWaitAtTheMaximumReturnsImmediately(t *testing.T) {
 	w := newWorld()
-	waiters := newOrderWaiters(w, w, 1, make(chan struct{}))
+	waiters := newOrderWaiters(w, w, 1, t.Context())
 	done := make(chan struct{})
 	go func() { waiters.wait(servertest.OrderID(1), time.Minute); close(done) }()
 	testenv.Eventually(t, time.Minute, "a request waits",

@@ -99,7 +99,7 @@ func TestStreamsOfOneSaleShareReads(t *testing.T) {
 
 func TestFeedEndsWithItsLastStream(t *testing.T) {
 	w := newWorld()
-	feeds := newSaleFeeds(w, &salechange.Hub{}, 2, make(chan struct{}))
+	feeds := newSaleFeeds(w, &salechange.Hub{}, 2, t.Context())
 	v := w.sales["drop"]
 	a, ok1 := feeds.subscribe(v)
 	b, ok2 := feeds.subscribe(v)
@@ -108,13 +108,11 @@ func TestFeedEndsWithItsLastStream(t *testing.T) {
 		t.Fatalf("%v %v %v, same feed: %v; want two streams of one feed", ok1, ok2, ok3, a == b)
 	}
 	feeds.unsubscribe(a)
-	select {
-	case <-a.end:
+	if a.ctx.Err() != nil {
 		t.Fatal("the feed ended with an open stream")
-	default:
 	}
 	feeds.unsubscribe(b)
-	<-a.end
+	<-a.ctx.Done()
 	if len(feeds.bySale) != 0 || feeds.streams != 0 {
 		t.Errorf("%d feeds and %d streams are left", len(feeds.bySale), feeds.streams)
 	}

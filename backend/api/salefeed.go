@@ -8,6 +8,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/events/salechange"
 	"sluice/backend/sale"
+	"sluice/internal/loop"
 )
 
 // saleFeeds watches sales for the event streams. One loop per watched sale reads it every second, after a change
@@ -17,7 +18,7 @@ type saleFeeds struct {
 	changes  *salechange.Hub
 	max      int
 	interval time.Duration
-	stopping <-chan struct{}
+	serving  context.Context // of the server: feeds end with it
 
 	mu      sync.Mutex
 	bySale  map[string]*saleFeed
@@ -27,8 +28,9 @@ type saleFeeds struct {
 // saleFeed holds the last state of one sale, which all its streams send.
 type saleFeed struct {
 	saleID  string
-	streams int // guarded by saleFeeds.mu
-	end     chan struct{}
+	streams int             // guarded by saleFeeds.mu
+	ctx     context.Context // ends with the last stream, or when the server drains
+	end     context.CancelFunc
 
 	mu      sync.Mutex
 	latest  admission.View
@@ -38,13 +40,14 @@ type saleFeed struct {
 const (
 	feedInterval = time.Second
 	feedTimeout  = time.Second
-	// feedGap bounds the reads that notifications cause to twenty per second and sale.
+	// feedGap bounds the reads of a sale, which notifications cause, and a clock that is ahead of that of Redis when the
+	// sale opens, to twenty per second.
 	feedGap = 50 * time.Millisecond
 )
 
-func newSaleFeeds(stock Stock, changes *salechange.Hub, most int, stopping <-chan struct{}) *saleFeeds {
+func newSaleFeeds(stock Stock, changes *salechange.Hub, most int, serving context.Context) *saleFeeds {
 	return &saleFeeds{
-		stock: stock, changes: changes, max: most, interval: feedInterval, stopping: stopping, bySale: map[string]*saleFeed{},
+		stock: stock, changes: changes, max: most, interval: feedInterval, serving: serving, bySale: map[string]*saleFeed{},
 	}
 }
 
@@ -59,7 +62,8 @@ func (s *saleFeeds) subscribe(v admission.View) (f *saleFeed, ok bool) {
 	s.streams++
 	f = s.bySale[v.ID]
 	if f == nil {
-		f = &saleFeed{saleID: v.ID, end: make(chan struct{}), latest: v, changed: make(chan struct{})}
+		ctx, end := context.WithCancel(s.serving)
+		f = &saleFeed{saleID: v.ID, ctx: ctx, end: end, latest: v, changed: make(chan struct{})}
 		s.bySale[v.ID] = f
 		go s.run(f, s.changes.Listen(v.ID))
 	}
@@ -73,7 +77,7 @@ func (s *saleFeeds) unsubscribe(f *saleFeed) {
 	s.streams--
 	if f.streams--; f.streams == 0 {
 		delete(s.bySale, f.saleID)
-		close(f.end)
+		f.end()
 	}
 }
 
@@ -84,31 +88,17 @@ func (s *saleFeeds) run(f *saleFeed, changes *salechange.Listener) {
 	opening := time.NewTimer(f.opensIn())
 	defer opening.Stop()
 	for {
-		var gap <-chan time.Time
 		select {
 		case <-changes.Wake():
 			changes.Take() // the notification may be outdated or wrong, so the sale is read
-			gap = time.After(feedGap)
 		case <-opening.C:
-			gap = time.After(feedGap) // this clock may be ahead of Redis's
 		case <-tick.C:
-		case <-f.end:
-			return
-		case <-s.stopping:
+		case <-f.ctx.Done():
 			return
 		}
 		s.read(f)
 		opening.Reset(f.opensIn())
-		if gap == nil {
-			continue
-		}
-		select {
-		case <-gap:
-		case <-f.end:
-			return
-		case <-s.stopping:
-			return
-		}
+		loop.Sleep(f.ctx, feedGap)
 	}
 }
 

@@ -18,8 +18,8 @@ type orderWaiters struct {
 	orders   Orders
 	dead     DeadLetters
 	max      int
-	stopping <-chan struct{}
-	checking atomic.Bool // a check for dead letters is in progress
+	serving  context.Context // of the server: waits end with it
+	checking atomic.Bool     // a check for dead letters is in progress
 
 	mu      sync.Mutex
 	byOrder map[sale.OrderID]*awaitedOrder // that are not final
@@ -40,9 +40,9 @@ const (
 	deadEvery    = 20                    // rounds between two checks for dead letters, which are rare
 )
 
-func newOrderWaiters(orders Orders, dead DeadLetters, most int, stopping <-chan struct{}) *orderWaiters {
+func newOrderWaiters(orders Orders, dead DeadLetters, most int, serving context.Context) *orderWaiters {
 	return &orderWaiters{
-		orders: orders, dead: dead, max: most, stopping: stopping, byOrder: map[sale.OrderID]*awaitedOrder{},
+		orders: orders, dead: dead, max: most, serving: serving, byOrder: map[sale.OrderID]*awaitedOrder{},
 	}
 }
 
@@ -57,7 +57,7 @@ func (w *orderWaiters) wait(id sale.OrderID, timeout time.Duration) {
 	select {
 	case <-a.final:
 	case <-time.After(timeout):
-	case <-w.stopping:
+	case <-w.serving.Done():
 	}
 }
 

@@ -208,11 +208,11 @@ func (s *Server) received(head *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	return own
 }
 
-// BeginDrain starts the drain: Stopping is closed, and /readyz answers 503. Serve calls it when its context ends.
+// BeginDrain starts the drain: Serving ends, and /readyz answers 503. Serve calls it when its context ends.
 func (s *Server) BeginDrain() { s.drain() }
 
-// Stopping returns a channel that is closed when the drain begins. Event streams and waiting requests end then.
-func (s *Server) Stopping() <-chan struct{} { return s.serving.Done() }
+// Serving returns a context that ends when the drain begins. Event streams and waiting requests end with it.
+func (s *Server) Serving() context.Context { return s.serving }
 
 // Draining reports whether the drain has begun.
 func (s *Server) Draining() bool { return s.serving.Err() != nil }
