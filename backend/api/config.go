@@ -145,17 +145,17 @@ func newHandlers(cfg Config) (*handlers, error) {
 }
 
 func (h *handlers) addRoutes() {
-	h.Handle(fiber.MethodGet, "/v1/sales", h.listSales)
-	h.Handle(fiber.MethodGet, "/v1/sales/:sale", h.showSale)
+	h.get("/v1/sales", h.listSales)
+	h.get("/v1/sales/:sale", h.showSale)
 	h.Handle(fiber.MethodPost, "/v1/sales/:sale/orders", h.purchase)
 	h.Handle(fiber.MethodGet, "/v1/sales/:sale/events", h.saleEvents)
-	h.Handle(fiber.MethodGet, "/v1/orders/:order", h.showOrder)
+	h.get("/v1/orders/:order", h.showOrder)
 	h.Handle(fiber.MethodGet, "/v1/orders/:order/events", h.orderEvents)
-	h.Handle(fiber.MethodGet, "/v1/me/orders", h.listOrders)
-	h.Handle(fiber.MethodGet, "/v1/me/points", h.points)
+	h.getAsBuyer("/v1/me/orders", h.listOrders)
+	h.getAsBuyer("/v1/me/points", h.points)
 	h.Handle(fiber.MethodGet, "/v1/me/events", h.myEvents)
-	h.Handle(fiber.MethodGet, "/v1/push/key", h.pushKey)
-	h.Handle(fiber.MethodGet, "/v1/me/push/subscriptions", h.subscriptions)
+	h.get("/v1/push/key", h.pushKey)
+	h.get("/v1/me/push/subscriptions", h.subscriptions)
 	h.Handle(fiber.MethodPost, "/v1/me/push/subscriptions", h.subscribe)
 	h.Handle(fiber.MethodDelete, "/v1/me/push/subscriptions/:subscription", h.unsubscribe)
 	h.Handle(fiber.MethodPost, "/v1/payments", h.payment)
@@ -166,4 +166,26 @@ func (h *handlers) addRoutes() {
 		h.Handle(fiber.MethodGet, "/s/:sale", h.salePage)
 		h.Handle(fiber.MethodGet, "/assets/:name", h.asset)
 	}
+}
+
+// get registers a route that answers with the JSON body that read returns.
+func (h *handlers) get(path string, read func(c *fiber.Ctx) (body any, err error)) {
+	h.Handle(fiber.MethodGet, path, func(c *fiber.Ctx) error {
+		body, err := read(c)
+		if err != nil {
+			return err
+		}
+		return httpserver.SendJSON(c, fiber.StatusOK, body)
+	})
+}
+
+// getAsBuyer is get for a route that begins with the verification of the buyer's token.
+func (h *handlers) getAsBuyer(path string, read func(c *fiber.Ctx, buyer string) (body any, err error)) {
+	h.get(path, func(c *fiber.Ctx) (any, error) {
+		buyer, err := h.buyer(c)
+		if err != nil {
+			return nil, err
+		}
+		return read(c, buyer)
+	})
 }

@@ -42,18 +42,18 @@ func orderJSON(o sale.Order) orderBody {
 }
 
 // showOrder is GET /v1/orders/{order}.
-func (h *handlers) showOrder(c *fiber.Ctx) error {
+func (h *handlers) showOrder(c *fiber.Ctx) (any, error) {
 	id, err := httpserver.OrderParam(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	buyer, err := h.buyer(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	wait, err := waitParam(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	span := httpserver.Span(c.Context())
 	rows := h.rows.Order
@@ -67,43 +67,33 @@ func (h *handlers) showOrder(c *fiber.Ctx) error {
 		h.metrics.waiting.Dec()
 		o, err = h.findOrder(span, rows, buyer, id)
 	}
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, orderJSON(o))
+	return orderJSON(o), err
 }
 
 // maxCancelled bounds the cancelled orders in a list of a buyer's orders.
 const maxCancelled = 20
 
 // listOrders is GET /v1/me/orders.
-func (h *handlers) listOrders(c *fiber.Ctx) error {
-	buyer, err := h.buyer(c)
-	if err != nil {
-		return err
-	}
+func (h *handlers) listOrders(c *fiber.Ctx, buyer string) (any, error) {
 	q := httpserver.NewQuery(c)
 	saleID := q.Text("sale")
 	if err := sale.ValidateID(saleID); err != nil {
 		q.Reject("sale", err.Error())
 	}
 	if err := q.Err(); err != nil {
-		return err
+		return nil, err
 	}
 	if !sale.Meets(buyer, saleID) {
-		return httpserver.ErrNoSale
+		return nil, httpserver.ErrNoSale
 	}
 	ctx := httpserver.Span(c.Context()).In(h.reads.next())
 	if _, err := h.cfg.Stock.View(ctx, saleID); errors.Is(err, sale.ErrNotFound) {
-		return h.unknownSale(saleID)
+		return nil, h.unknownSale(saleID)
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	orders, err := h.ordersInSale(ctx, buyer, saleID)
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, map[string]any{"orders": httpserver.Bodies(orders, orderJSON)})
+	return map[string]any{"orders": httpserver.Bodies(orders, orderJSON)}, err
 }
 
 // ordersInSale returns the buyer's orders in a sale, oldest first. Redis is read before SQL, so that an order that

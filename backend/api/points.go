@@ -7,17 +7,10 @@ import (
 )
 
 // points is GET /v1/me/points.
-func (h *handlers) points(c *fiber.Ctx) error {
-	buyer, err := h.buyer(c)
-	if err != nil {
-		return err
-	}
+func (h *handlers) points(_ *fiber.Ctx, buyer string) (any, error) {
 	if h.cfg.Points == nil {
-		return httpserver.ErrUnavailable
+		return nil, httpserver.ErrUnavailable
 	}
 	n, err := h.cfg.Points.Balance(h.reads.next(), buyer)
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, map[string]int64{"points": n})
+	return map[string]int64{"points": n}, err
 }

@@ -29,25 +29,21 @@ func subscriptionJSON(s notify.Subscription) subscriptionBody {
 }
 
 // pushKey is GET /v1/push/key.
-func (h *handlers) pushKey(c *fiber.Ctx) error {
+func (h *handlers) pushKey(*fiber.Ctx) (any, error) {
 	if h.cfg.Subscriptions == nil {
-		return httpserver.ErrUnavailable
+		return nil, httpserver.ErrUnavailable
 	}
-	return httpserver.SendJSON(c, fiber.StatusOK, map[string]string{"key": h.cfg.PushKey})
+	return map[string]string{"key": h.cfg.PushKey}, nil
 }
 
 // subscriptions is GET /v1/me/push/subscriptions.
-func (h *handlers) subscriptions(c *fiber.Ctx) error {
+func (h *handlers) subscriptions(c *fiber.Ctx) (any, error) {
 	buyer, err := h.pushBuyer(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	all, err := h.cfg.Subscriptions.Subscriptions(h.reads.next(), buyer)
-	if err != nil {
-		return err
-	}
-	list := httpserver.Bodies(all, subscriptionJSON)
-	return httpserver.SendJSON(c, fiber.StatusOK, map[string]any{"subscriptions": list})
+	return map[string]any{"subscriptions": httpserver.Bodies(all, subscriptionJSON)}, err
 }
 
 // subscribe is POST /v1/me/push/subscriptions.

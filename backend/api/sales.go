@@ -41,22 +41,16 @@ func saleJSON(v admission.View) saleBody {
 	}
 }
 
-func (h *handlers) showSale(c *fiber.Ctx) error {
+func (h *handlers) showSale(c *fiber.Ctx) (any, error) {
 	v, err := h.visibleSale(c)
-	if err != nil {
-		return err
-	}
-	return httpserver.SendJSON(c, fiber.StatusOK, saleJSON(v))
+	return saleJSON(v), err
 }
 
-func (h *handlers) listSales(c *fiber.Ctx) error {
+func (h *handlers) listSales(*fiber.Ctx) (any, error) {
 	views, err := h.visibleSales()
-	if err != nil {
-		return err
-	}
 	list := httpserver.Bodies(views, saleJSON)
 	slices.SortFunc(list, func(a, b saleBody) int { return cmp.Or(a.OpensAt.Compare(b.OpensAt), cmp.Compare(a.ID, b.ID)) })
-	return httpserver.SendJSON(c, fiber.StatusOK, map[string]any{"sales": list})
+	return map[string]any{"sales": list}, err
 }
 
 // visibleSale returns the sale that a request names. A rehearsal is visible to its own buyers only.
