@@ -70,7 +70,9 @@ func New(cfg Config) (*Pages, error) {
 		cfg.Now = time.Now
 	}
 	if err := errors.Join(
-		checkSignIn(cfg.SignIn), checkCheckout(cfg.Checkout), checkAncestors(cfg.FrameAncestors),
+		checkURL("--sign-in", cfg.SignIn, "https://shop.example/login?back={url}", "{url}"),
+		checkURL("--checkout", cfg.Checkout, "https://shop.example/pay?order={order}&sale={sale}", "{order}", "{sale}"),
+		checkAncestors(cfg.FrameAncestors),
 	); err != nil {
 		return nil, err
 	}
@@ -287,20 +289,18 @@ func (p *Pages) render(name string, v *view) (page.Page, error) {
 	return page.Page{Body: body, Gzip: page.Compress(body), Headers: p.headers(v)}, nil
 }
 
-// checkSignIn rejects a sign-in page that is not a URL with "{url}".
-func checkSignIn(raw string) error {
-	if raw != "" && (!strings.Contains(raw, "{url}") || !validURL(raw, "{url}")) {
-		return fmt.Errorf("--sign-in %q: use an http or https URL with {url}, such as "+
-			"https://shop.example/login?back={url}", raw)
+// checkURL rejects the value of a flag unless it is empty or a URL with the first of the placeholders. It rejects URLs
+// that a browser would execute, URLs without a host, and braces that are not one of the placeholders.
+func checkURL(flag, raw, example string, placeholders ...string) error {
+	plain := raw
+	for _, placeholder := range placeholders {
+		plain = strings.ReplaceAll(plain, placeholder, "x")
 	}
-	return nil
-}
-
-// checkCheckout rejects a checkout that does not name the order.
-func checkCheckout(raw string) error {
-	if raw != "" && (!strings.Contains(raw, "{order}") || !validURL(raw, "{order}", "{sale}")) {
-		return fmt.Errorf("--checkout %q: use an http or https URL with {order}, such as "+
-			"https://shop.example/pay?order={order}&sale={sale}", raw)
+	u, err := url.Parse(plain)
+	valid := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
+		!strings.ContainsAny(plain, "{}")
+	if raw != "" && (!valid || !strings.Contains(raw, placeholders[0])) {
+		return fmt.Errorf("%s %q: use an http or https URL with %s, such as %s", flag, raw, placeholders[0], example)
 	}
 	return nil
 }
@@ -316,17 +316,6 @@ func checkAncestors(origins []string) error {
 		}
 	}
 	return nil
-}
-
-// validURL rejects URLs that a browser would execute, URLs without a host, and braces that are not one of the
-// placeholders.
-func validURL(raw string, placeholders ...string) bool {
-	for _, placeholder := range placeholders {
-		raw = strings.ReplaceAll(raw, placeholder, "x")
-	}
-	u, err := url.Parse(raw)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
-		!strings.ContainsAny(raw, "{}")
 }
 
 // withoutBidi removes the characters that change the direction of text. The window's title needs it, because no element
