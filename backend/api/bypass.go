@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -58,12 +59,13 @@ func (h *handlers) bypassList(c *fiber.Ctx) error {
 	return nil
 }
 
-// bypassList is an encoded list. It is immutable.
+// bypassList is an encoded list. It is immutable, except used.
 type bypassList struct {
 	header   string
 	body     []byte
 	accepted int64
 	created  time.Time
+	used     time.Time // guarded by bypassLists.mu
 }
 
 func newBypassList(saleID string, h admission.BypassList, now time.Time) *bypassList {
@@ -75,8 +77,8 @@ func newBypassList(saleID string, h admission.BypassList, now time.Time) *bypass
 	return &bypassList{header: header, body: body, accepted: h.Accepted, created: now}
 }
 
-// bypassLists caches the lists of a few sales, least recently used first, and builds one list at a time. A cached
-// list is valid while the sale accepts no further order. It is safe for concurrent use.
+// bypassLists caches the lists of the sales that were used last, and builds one list at a time. A cached list is valid
+// while the sale accepts no further order. It is safe for concurrent use.
 type bypassLists struct {
 	stock Stock
 	now   func() time.Time
@@ -85,9 +87,8 @@ type bypassLists struct {
 	building chan struct{}      // holds one token while a list is built
 
 	mu    sync.Mutex
-	lists map[string]*bypassList
-	order []string // keys of lists, least recently used first
-	bytes int
+	lists map[string]*bypassList // by sale
+	bytes int                    // of all lists
 }
 
 func newBypassLists(stock Stock, now func() time.Time) *bypassLists {
@@ -135,40 +136,31 @@ func (l *bypassLists) cached(saleID string, accepted int64) *bypassList {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := l.lists[saleID]
-	if list == nil {
+	if list == nil || list.accepted != accepted || l.now().Sub(list.created) >= maxListAge {
 		return nil
 	}
-	l.remove(saleID)
-	if list.accepted != accepted || l.now().Sub(list.created) >= maxListAge {
-		return nil
-	}
-	l.add(saleID, list)
+	list.used = l.now()
 	return list
 }
 
+// store adds a list, and removes those whose last use is longest ago until the bounds are kept.
 func (l *bypassLists) store(saleID string, list *bypassList) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.remove(saleID)
-	for len(l.order) > 0 && (len(l.order) >= maxCachedLists || l.bytes+len(list.body) > maxCachedBytes) {
-		l.remove(l.order[0])
+	for len(l.lists) >= maxCachedLists || len(l.lists) > 0 && l.bytes+len(list.body) > maxCachedBytes {
+		l.remove(slices.MinFunc(slices.Collect(maps.Keys(l.lists)), func(a, b string) int {
+			return l.lists[a].used.Compare(l.lists[b].used)
+		}))
 	}
-	l.add(saleID, list)
-}
-
-func (l *bypassLists) add(saleID string, list *bypassList) {
+	list.used = l.now()
 	l.lists[saleID] = list
-	l.order = append(l.order, saleID)
 	l.bytes += len(list.body)
 }
 
 func (l *bypassLists) remove(saleID string) {
-	list := l.lists[saleID]
-	if list == nil {
-		return
+	if list := l.lists[saleID]; list != nil {
+		delete(l.lists, saleID)
+		l.bytes -= len(list.body)
 	}
-	delete(l.lists, saleID)
-	l.bytes -= len(list.body)
-	i := slices.Index(l.order, saleID)
-	l.order = slices.Delete(l.order, i, i+1)
 }
