@@ -104,16 +104,10 @@ func New(cfg Config) (*Pages, error) {
 const assetPath = "/assets/"
 
 func (p *Pages) addAssets() error {
-	script, err := page.Script(files, scripts...)
-	if err != nil {
-		return err
-	}
-	reload, err := page.Script(files, "page/reload.js")
-	if err != nil {
-		return err
-	}
-	icon, err := files.ReadFile("page/icon.svg")
-	if err != nil {
+	script, scriptErr := page.Script(files, scripts...)
+	reload, reloadErr := page.Script(files, "page/reload.js")
+	icon, iconErr := files.ReadFile("page/icon.svg")
+	if err := errors.Join(scriptErr, reloadErr, iconErr); err != nil {
 		return err
 	}
 	const javascript = "text/javascript; charset=utf-8"
