@@ -223,8 +223,6 @@ func (e *execution) value(dot reflect.Value, node parse.Node) reflect.Value {
 		return dot
 	case *parse.FieldNode:
 		return fields(dot, n.Ident)
-	case *parse.ChainNode:
-		return fields(e.value(dot, n.Node), n.Field)
 	case *parse.PipeNode:
 		defer e.scope()()
 		return e.pipe(dot, n)
@@ -234,10 +232,6 @@ func (e *execution) value(dot reflect.Value, node parse.Node) reflect.Value {
 		return reflect.ValueOf(n.Text)
 	case *parse.BoolNode:
 		return reflect.ValueOf(n.True)
-	case *parse.NumberNode:
-		if n.IsInt {
-			return reflect.ValueOf(int(n.Int64))
-		}
 	case *parse.VariableNode:
 		for i := len(e.variables) - 1; i >= 0; i-- {
 			if v := e.variables[i]; v.name == n.Ident[0] {
