@@ -16,20 +16,19 @@ import (
 
 // view is the data of the template.
 type view struct {
-	Document *openapi.Document
-	Info     openapi.Value
-	Groups   []group
-	Schemas  []named // by name
-	Schemes  []named
-	Source   string
-	Style    htmltemplate.CSS
+	Info    openapi.Value
+	Groups  []group
+	Schemas []named // by name
+	Schemes []named
+	Source  string
+	Style   htmltemplate.CSS
 }
 
 func newView(doc *openapi.Document, source string, style htmltemplate.CSS) view {
 	schemas := each(doc.At("components", "schemas"))
 	slices.SortFunc(schemas, func(a, b named) int { return strings.Compare(a.Name, b.Name) })
 	return view{
-		Document: doc, Info: doc.At("info"), Groups: groups(doc), Schemas: schemas,
+		Info: doc.At("info"), Groups: groups(doc), Schemas: schemas,
 		Schemes: each(doc.At("components", "securitySchemes")), Source: source, Style: style,
 	}
 }
