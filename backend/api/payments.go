@@ -235,16 +235,10 @@ func (h *handlers) notWritten(id sale.OrderID) (result string, err error) {
 	if stats.Ready+stats.Delayed+stats.Leased > 0 {
 		return "not_written", errUnwritten
 	}
-	if stats.Dead > 0 {
-		_, err := h.cfg.Dead.DeadLetter(ctx, id)
-		if err == nil {
-			return "not_written", errUnwritten
-		}
-		if !errors.Is(err, sale.ErrNotFound) {
-			return "unavailable", err
-		}
+	_, err = h.cfg.Dead.DeadLetter(ctx, id)
+	if errors.Is(err, sale.ErrNotFound) {
+		_, err = h.cfg.Orders.Order(h.reads.next(), id) // it may have been written since the first read
 	}
-	_, err = h.cfg.Orders.Order(h.reads.next(), id) // it may have been written since the first read
 	switch {
 	case err == nil:
 		return "not_written", errUnwritten
