@@ -71,43 +71,33 @@ var errIdempotencyKey = errors.New(`must be 1 to 255 printable ASCII characters,
 // inside), or, as many clients send it, the bare characters without quotes. It rejects parameters, lists and empty
 // keys. The key does not share memory with v.
 func parseIdempotencyKey(v string) (string, error) {
-	v = strings.Trim(v, " \t")
-	if !strings.HasPrefix(v, `"`) {
-		return parseBareKey(v)
+	key := strings.Trim(v, " \t")
+	ok := !strings.ContainsFunc(key, isSpecial)
+	if quoted, found := strings.CutPrefix(key, `"`); found {
+		key, ok = unquoteKey(quoted)
 	}
-	var key strings.Builder
-	for i := 1; i < len(v); i++ {
-		c := v[i]
-		switch {
-		case c == '"':
-			if i != len(v)-1 || key.Len() == 0 || key.Len() > maxIdempotencyKey {
-				return "", errIdempotencyKey
-			}
-			return key.String(), nil
-		case c == '\\':
-			i++
-			if i == len(v) || v[i] != '"' && v[i] != '\\' {
-				return "", errIdempotencyKey
-			}
-			key.WriteByte(v[i])
-		case c < ' ' || c > '~':
-			return "", errIdempotencyKey
-		default:
-			key.WriteByte(c)
-		}
-	}
-	return "", errIdempotencyKey
-}
-
-func parseBareKey(v string) (string, error) {
-	if v == "" || len(v) > maxIdempotencyKey {
+	if !ok || key == "" || len(key) > maxIdempotencyKey {
 		return "", errIdempotencyKey
 	}
-	for i := range len(v) {
-		// Space, quote, backslash, comma and semicolon would make it a list, a parameter or a broken string.
-		if c := v[i]; c <= ' ' || c > '~' || strings.IndexByte("\"\\,;", c) >= 0 {
-			return "", errIdempotencyKey
+	return strings.Clone(key), nil
+}
+
+// isSpecial reports whether a character is not part of a bare key: it is not printable, or would make the value a list,
+// a parameter or a broken string.
+func isSpecial(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"\\,;", r) }
+
+// unquoteKey reads a structured-field string after its first quote.
+func unquoteKey(v string) (key string, ok bool) {
+	v, ok = strings.CutSuffix(v, `"`)
+	var b strings.Builder
+	for i := 0; ok && i < len(v); i++ {
+		escaped := v[i] == '\\' && i+1 < len(v)
+		if escaped {
+			i++
 		}
+		special := v[i] == '"' || v[i] == '\\'
+		ok = escaped == special && v[i] >= ' ' && v[i] <= '~'
+		b.WriteByte(v[i])
 	}
-	return strings.Clone(v), nil
+	return b.String(), ok
 }
