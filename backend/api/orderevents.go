@@ -112,12 +112,12 @@ type update struct {
 	id sale.OrderID
 }
 
-func updateOf(id sale.OrderID, saleID string, status sale.Status) update {
-	return update{id.String(), saleID, status, id.Time(), id}
+func updateOf(o sale.Order) update {
+	return update{o.ID.String(), o.SaleID, o.Status, o.CreatedAt(), o.ID}
 }
 
 func updateOfEvent(e events.Event) update {
-	return updateOf(e.OrderID, e.SaleID, e.Status())
+	return updateOf(sale.Order{ID: e.OrderID, SaleID: e.SaleID, Status: e.Status()})
 }
 
 // begin collects the first updates: the events that the page has missed or, if they are not known, the current status
@@ -130,7 +130,7 @@ func (s *orderStream) begin(missed []events.Event, known bool) error {
 		}
 		s.queued = o.Status == sale.StatusQueued
 		if !known {
-			s.first = []update{updateOf(o.ID, o.SaleID, o.Status)}
+			s.first = []update{updateOf(o)}
 		}
 	} else if !known {
 		orders, err := s.cfg.Orders.OrdersOfBuyer(s.reads.next(), s.buyer, initialOrders)
@@ -138,7 +138,7 @@ func (s *orderStream) begin(missed []events.Event, known bool) error {
 			return err
 		}
 		for _, o := range orders {
-			s.first = append(s.first, updateOf(o.ID, o.SaleID, o.Status))
+			s.first = append(s.first, updateOf(o))
 		}
 	}
 	for _, e := range missed {
@@ -172,7 +172,7 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 		case <-final:
 			final = nil
 			if o, err := s.findOrder(nil, s.cfg.Orders.Order, s.buyer, s.only); err == nil {
-				s.write(e, updateOf(o.ID, o.SaleID, o.Status))
+				s.write(e, updateOf(o))
 			}
 		case <-e.Beats:
 			if !e.Beat() {
