@@ -5,6 +5,8 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"sync"
+
+	"sluice/gateway/internal/heap"
 )
 
 // Table stores the buckets of any number of rules in bounded memory. Empty buckets are equivalent to new ones: they
@@ -165,9 +167,18 @@ type shard struct {
 	now     Instant // the latest time passed by a caller
 	buckets map[bucketName]slot
 	slab    slab
-	expiry  heap
+	expiry  heap.Heap[expiry]
 	_       [64]byte // keeps the locks of adjacent shards on different cache lines
 }
+
+// expiry is a lower bound of the time at which a bucket is empty. Using a bucket only postpones that time, so the
+// heap is not updated on each use.
+type expiry struct {
+	at     Instant
+	bucket slot
+}
+
+func earlier(a, b expiry) bool { return a.at < b.at }
 
 // find returns nil if there is no such bucket.
 func (s *shard) find(n bucketName) *bucket {
@@ -186,7 +197,7 @@ func (s *shard) add(n bucketName, capacity int) *bucket {
 	b := s.slab.at(i)
 	*b = bucket{name: n, empty: s.now}
 	s.buckets[n] = i
-	s.expiry.push(expiry{at: s.now, bucket: i})
+	s.expiry.Push(expiry{at: s.now, bucket: i}, earlier)
 	return b
 }
 
@@ -197,10 +208,10 @@ func (s *shard) evict() bool {
 		b := s.slab.at(i)
 		if at := b.expires(); at > s.now {
 			s.expiry[0].at = at
-			s.expiry.down(0)
+			s.expiry.Down(0, earlier)
 			continue
 		}
-		s.expiry.pop()
+		s.expiry.Pop(earlier)
 		s.remove(i)
 		return true
 	}
@@ -224,6 +235,6 @@ func (s *shard) removeRule(rule uint32) {
 	}
 	s.expiry = kept
 	for i := len(s.expiry)/2 - 1; i >= 0; i-- {
-		s.expiry.down(i)
+		s.expiry.Down(i, earlier)
 	}
 }

@@ -1,6 +1,10 @@
 package replay
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"sluice/gateway/internal/heap"
+)
 
 // entry is the part of a line that is needed for its evaluation.
 type entry struct {
@@ -13,16 +17,14 @@ type entry struct {
 	unauthorized bool
 }
 
-func (e *entry) before(other *entry) bool {
-	return e.at < other.at || e.at == other.at && e.line < other.line
-}
+func before(a, b entry) bool { return a.at < b.at || a.at == b.at && a.line < b.line }
 
 // window sorts entries by the arrival of their requests. A log is sorted by their end, so a window of the longest
 // duration is sufficient. Entries outside the window are emitted late and counted.
 type window struct {
-	span     int64   // ms
-	capacity int     // entries in the window
-	heap     []entry // the earliest at the root
+	span     int64 // ms
+	capacity int   // entries in the window
+	heap     heap.Heap[entry]
 
 	logged     int64 // latest end of a request
 	newest     int64 // latest arrival of a request
@@ -40,7 +42,7 @@ func (w *window) add(e entry, logged int64, emit func(entry)) {
 		w.late++
 	}
 	w.newest, w.logged = max(w.newest, e.at), max(w.logged, logged)
-	w.push(e)
+	w.heap.Push(e, before)
 	for len(w.heap) > w.capacity || len(w.heap) > 0 && w.heap[0].at < w.logged-w.span {
 		w.pop(emit)
 	}
@@ -53,39 +55,8 @@ func (w *window) end(emit func(entry)) {
 	}
 }
 
-func (w *window) push(e entry) {
-	w.heap = append(w.heap, e)
-	i := len(w.heap) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !e.before(&w.heap[parent]) {
-			break
-		}
-		w.heap[i] = w.heap[parent]
-		i = parent
-	}
-	w.heap[i] = e
-}
-
 func (w *window) pop(emit func(entry)) {
-	first, last := w.heap[0], len(w.heap)-1
-	moved := w.heap[last]
-	w.heap[last] = entry{} // releases the buyer's name
-	w.heap = w.heap[:last]
-	i := 0
-	for child := 1; child < last; child = 2*i + 1 {
-		if right := child + 1; right < last && w.heap[right].before(&w.heap[child]) {
-			child = right
-		}
-		if !w.heap[child].before(&moved) {
-			break
-		}
-		w.heap[i] = w.heap[child]
-		i = child
-	}
-	if last > 0 {
-		w.heap[i] = moved
-	}
+	first := w.heap.Pop(before)
 	w.passed = max(w.passed, first.at)
 	emit(first)
 }

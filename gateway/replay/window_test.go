@@ -32,7 +32,7 @@ func TestWindowSortsByArrival(t *testing.T) {
 		}
 		w.end(emit)
 		if len(got) != len(requests) ||
-			!slices.IsSortedFunc(got, func(a, b entry) int { return map[bool]int{true: -1, false: 1}[a.before(&b)] }) {
+			!slices.IsSortedFunc(got, func(a, b entry) int { return map[bool]int{true: -1, false: 1}[before(a, b)] }) {
 			t.Fatalf("%v was emitted as %v", requests, got)
 		}
 		if w.late != 0 || w.outOfOrder != outOfOrder {
