@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sort"
 	"sync/atomic"
 )
 
@@ -25,21 +26,9 @@ func (l *bypassList) len() int {
 	return len(l.hashes) / hashSize
 }
 
-// contains searches the list in about 20 steps for a million entries.
 func (l *bypassList) contains(hash uint32) bool {
-	low, high := 0, l.len()
-	for low < high {
-		middle := int(uint(low+high) / 2)
-		switch at := l.at(middle); {
-		case at == hash:
-			return true
-		case at < hash:
-			low = middle + 1
-		default:
-			high = middle
-		}
-	}
-	return false
+	i := sort.Search(l.len(), func(i int) bool { return l.at(i) >= hash })
+	return i < l.len() && l.at(i) == hash
 }
 
 func (l *bypassList) at(i int) uint32 { return binary.BigEndian.Uint32(l.hashes[i*hashSize:]) }
