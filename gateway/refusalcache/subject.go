@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"hash/crc32"
+
+	"sluice/gateway/internal/ascii"
 )
 
 // certainty states what is known of a token's subject before the token is verified.
@@ -52,25 +54,11 @@ func findSubject(claims []byte) (name []byte, ok bool) {
 	if bytes.IndexByte(claims, '\\') >= 0 {
 		return nil, false
 	}
-	const key = `"sub"`
-	after := -1
-	for i := 0; i+len(key) <= len(claims); i++ {
-		quote := bytes.IndexByte(claims[i:], '"')
-		if quote < 0 || i+quote+len(key) > len(claims) {
-			break
-		}
-		i += quote
-		if k := claims[i+1 : i+4]; claims[i+4] == '"' && k[0]|0x20 == 's' && k[1]|0x20 == 'u' && k[2]|0x20 == 'b' {
-			if after >= 0 {
-				return nil, false
-			}
-			after = i + len(key)
-		}
-	}
-	if after < 0 {
+	at := indexSub(claims)
+	if at < 0 || indexSub(claims[at+1:]) >= 0 {
 		return nil, false
 	}
-	rest, ok := bytes.CutPrefix(trimSpace(claims[after:]), []byte{':'})
+	rest, ok := bytes.CutPrefix(trimSpace(claims[at+len(subKey):]), []byte{':'})
 	if !ok {
 		return nil, false
 	}
@@ -82,6 +70,21 @@ func findSubject(claims []byte) (name []byte, ok bool) {
 		return nil, false
 	}
 	return rest[:end], true
+}
+
+const subKey = `"sub"`
+
+// indexSub returns the index of the first "sub" in any case, or -1.
+func indexSub(claims []byte) int {
+	for i := 0; ; i++ {
+		quote := bytes.IndexByte(claims[i:], '"')
+		if quote < 0 {
+			return -1
+		}
+		if i += quote; ascii.HasPrefixFold(claims[i:], subKey) {
+			return i
+		}
+	}
 }
 
 // trimSpace removes leading JSON white space.
