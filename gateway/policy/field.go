@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -145,13 +144,7 @@ func describeKey(k lua.LValue) string {
 	return "a " + k.Type().String()
 }
 
-// number formats f like Lua, which uses %.14g of C.
+// number formats f like Lua, which uses %.14g of C: as 0.5, 1e+20, nan, inf or -inf.
 func number(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "nan"
-	case math.IsInf(f, 0):
-		return map[bool]string{true: "inf", false: "-inf"}[f > 0]
-	}
-	return fmt.Sprintf("%.14g", f)
+	return strings.TrimPrefix(strings.ToLower(fmt.Sprintf("%.14g", f)), "+")
 }
