@@ -49,20 +49,12 @@ func ContainsFold(s []byte, lower string) bool {
 }
 
 // HexDigit returns the value of a hexadecimal digit, or 255 for any other byte.
-func HexDigit(c byte) byte { return hexDigits[c] }
-
-var hexDigits = func() (t [256]byte) {
-	for c := range t {
-		switch {
-		case c >= '0' && c <= '9':
-			t[c] = byte(c - '0')
-		case c >= 'a' && c <= 'f':
-			t[c] = byte(c - 'a' + 10)
-		case c >= 'A' && c <= 'F':
-			t[c] = byte(c - 'A' + 10)
-		default:
-			t[c] = 0xff
-		}
+func HexDigit(c byte) byte {
+	switch c = Lower(c); {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
 	}
-	return t
-}()
+	return 0xff
+}
