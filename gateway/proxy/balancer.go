@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"sync/atomic"
@@ -111,7 +110,7 @@ func (p *Proxy) attempt(ctx *fasthttp.RequestCtx, r *Request, u *upstream, now t
 			return err
 		}
 	}
-	c, err := u.connect(context.Background())
+	c, err := u.connect()
 	if err != nil {
 		return errDial
 	}

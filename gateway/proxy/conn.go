@@ -53,8 +53,7 @@ func (c *Conn) ProxySource() (a netip.Addr) {
 	if !ok {
 		return a
 	}
-	a, _ = netip.AddrFromSlice(tcp.IP)
-	return a.Unmap()
+	return tcp.AddrPort().Addr().Unmap()
 }
 
 // Fault returns the reason why the connection was stopped, or NoFault.
@@ -190,11 +189,6 @@ func (c *Conn) SetDeadline(time.Time) error { return nil }
 
 // AddrOf returns the IP address of a network address, or 0.0.0.0 if it has none, as for pipes.
 func AddrOf(a net.Addr) netip.Addr {
-	if tcp, ok := a.(*net.TCPAddr); ok {
-		if ip, ok := netip.AddrFromSlice(tcp.IP); ok {
-			return ip.Unmap()
-		}
-	}
 	if a != nil {
 		if ap, err := netip.ParseAddrPort(a.String()); err == nil {
 			return ap.Addr().Unmap().WithZone("")

@@ -11,7 +11,7 @@ func TestPruneClosesExpiredConnections(t *testing.T) {
 	u := newTestUpstream(t)
 	u.dial = func(context.Context, string) (net.Conn, error) { c, _ := net.Pipe(); return c, nil }
 	for range 2 {
-		c, err := u.connect(t.Context())
+		c, err := u.connect()
 		if err != nil {
 			t.Fatal(err)
 		}

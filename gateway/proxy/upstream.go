@@ -80,8 +80,8 @@ func newUpstream(address string, dial func(context.Context, string) (net.Conn, e
 	return u
 }
 
-func (u *upstream) connect(ctx context.Context) (*backendConn, error) {
-	c, err := u.dial(ctx, u.address)
+func (u *upstream) connect() (*backendConn, error) {
+	c, err := u.dial(context.Background(), u.address)
 	if err != nil {
 		return nil, err
 	}
