@@ -107,10 +107,11 @@ func (m *metrics) setRules(rules []policy.Rule) {
 }
 
 // listFetched counts a fetch of a bypass list.
-func (m *metrics) listFetched(ok bool) {
-	result := "ok"
-	if !ok {
-		result = "error"
+func (m *metrics) listFetched(ok bool) { m.listFetches.WithLabelValues(resultLabel(ok)).Inc() }
+
+func resultLabel(ok bool) string {
+	if ok {
+		return "ok"
 	}
-	m.listFetches.WithLabelValues(result).Inc()
+	return "error"
 }

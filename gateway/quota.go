@@ -26,15 +26,9 @@ func appendMember(dst []byte, member string) []byte {
 
 // appendQuota appends a member of RateLimit: the remaining requests, and the time until there is one more.
 func appendQuota(dst []byte, name string, remaining int, next time.Duration) []byte {
-	if len(dst) > 0 {
-		dst = append(dst, ", "...)
-	}
-	dst = append(dst, '"')
-	dst = append(dst, name...)
-	dst = append(dst, `";r=`...)
-	dst = strconv.AppendInt(dst, int64(remaining), 10)
-	dst = append(dst, ";t="...)
-	return strconv.AppendInt(dst, wholeSeconds(next), 10)
+	dst = strconv.AppendQuote(appendMember(dst, ""), name)
+	dst = strconv.AppendInt(append(dst, ";r="...), int64(remaining), 10)
+	return strconv.AppendInt(append(dst, ";t="...), wholeSeconds(next), 10)
 }
 
 // wholeSeconds rounds up, to at least 1: a client that returns earlier is refused again.

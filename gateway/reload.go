@@ -62,11 +62,7 @@ func (g *Gateway) reloadPolicy() {
 
 // keysRead counts and logs a change of the token keys, or why they cannot be read: the previous ones stay in use.
 func (g *Gateway) keysRead(err error) {
-	result := "ok"
-	if err != nil {
-		result = "error"
-	}
-	g.metrics.keyReloads.WithLabelValues(result).Inc()
+	g.metrics.keyReloads.WithLabelValues(resultLabel(err == nil)).Inc()
 	g.keys.LogChange(g.log, err)
 }
 
