@@ -4,6 +4,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/limit"
+	"sluice/gateway/policy"
 	"sluice/gateway/proxy"
 )
 
@@ -74,7 +75,7 @@ func (g *Gateway) parse(ctx *fasthttp.RequestCtx, x *exchange) bool {
 	}
 	if ctx.IsConnect() || ctx.IsTrace() {
 		allowed := "GET, HEAD, POST"
-		if reservedPath(x.path) == healthPath {
+		if policy.ReservedPath(x.path) == policy.HealthPath {
 			allowed = "GET, HEAD"
 		}
 		ctx.Response.Header.Set(fasthttp.HeaderAllow, allowed)
@@ -87,14 +88,14 @@ func (g *Gateway) parse(ctx *fasthttp.RequestCtx, x *exchange) bool {
 
 // handleReserved answers requests for reserved paths, and reports whether the path is one.
 func (g *Gateway) handleReserved(ctx *fasthttp.RequestCtx, x *exchange) bool {
-	reserved := reservedPath(x.path)
-	if reserved == notReserved {
+	reserved := policy.ReservedPath(x.path)
+	if reserved == policy.NotReserved {
 		return false
 	}
 	switch {
 	case x.Headers.Chunked: // no reserved path accepts a body
 		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
-	case reserved == healthPath:
+	case reserved == policy.HealthPath:
 		respondHealth(ctx)
 		x.logged = ctx.Response.StatusCode() != fasthttp.StatusOK
 	default:

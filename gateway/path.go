@@ -4,13 +4,14 @@ import (
 	"bytes"
 
 	"sluice/gateway/internal/ascii"
+	"sluice/gateway/policy"
 )
 
 // RulePath appends to dst the path against which the rules match a request with this target. It reports false if no
 // rule applies: the target is malformed, or the path is reserved.
 func RulePath(dst, target []byte) (path []byte, ok bool) {
 	path, ok = decodePath(dst, splitTarget(target))
-	return path, ok && reservedPath(path) == notReserved
+	return path, ok && policy.ReservedPath(path) == policy.NotReserved
 }
 
 // splitTarget returns the path of a request target, without the query.
@@ -66,29 +67,4 @@ func decodePath(dst, path []byte) (decoded []byte, ok bool) {
 
 func isValidSegment(s []byte) bool {
 	return !(len(s) == 0 || len(s) == 1 && s[0] == '.' || len(s) == 2 && s[0] == '.' && s[1] == '.')
-}
-
-// reserved is the kind of a path that is not forwarded to backends.
-type reserved uint8
-
-const (
-	notReserved reserved = iota
-	healthPath           // answered by the edge
-	hiddenPath           // internal paths of backends: administration, metrics, requests of edges
-)
-
-// reservedPath returns the kind of a decoded path.
-func reservedPath(path []byte) reserved {
-	if string(path) == "/healthz" {
-		return healthPath
-	}
-	if ascii.HasPrefixFold(path, "/admin") {
-		return hiddenPath
-	}
-	for _, hidden := range [...]string{"/metrics", "/debug", "/.sluice"} {
-		if ascii.HasPrefixFold(path, hidden) && (len(path) == len(hidden) || path[len(hidden)] == '/') {
-			return hiddenPath
-		}
-	}
-	return notReserved
 }

@@ -60,20 +60,6 @@ func TestDecodePath(t *testing.T) {
 	}
 }
 
-func TestReservedPath(t *testing.T) {
-	for path, want := range map[string]reserved{
-		"/": notReserved, "/healthz": healthPath, "/healthz/": notReserved, "/Healthz": notReserved, "/admin": hiddenPath,
-		"/admin/v1/sales": hiddenPath,
-		"/ADMIN/v1":       hiddenPath, "/administrator": hiddenPath, "/metrics": hiddenPath, "/metrics/": hiddenPath,
-		"/Metrics": hiddenPath, "/metricsx": notReserved,
-		"/debug/pprof/": hiddenPath, "/v1/admin": notReserved, "/v1/sales": notReserved,
-	} {
-		if got := reservedPath([]byte(path)); got != want {
-			t.Errorf("%q is %d, want %d", path, got, want)
-		}
-	}
-}
-
 // net/url must decode an accepted path to the same text, and the text must have no empty or dot segments.
 func FuzzDecodePath(f *testing.F) {
 	for _, p := range []string{

@@ -80,25 +80,8 @@ func (r Rule) suspicious() string {
 	if r.Delay && r.Burst == 0 {
 		return "has delay = true without a burst, which has no effect: add a burst or remove delay"
 	}
-	if own := reservedPattern(r.Match.Path); own != "" {
-		return fmt.Sprintf("can never match, because %s is not forwarded to backends: remove the rule", own)
-	}
-	return ""
-}
-
-// reservedPattern returns the reserved path that a pattern matches, or "".
-func reservedPattern(pattern string) string {
-	first, rest, deeper := strings.Cut(strings.ToLower(strings.TrimPrefix(pattern, "/")), "/")
-	switch {
-	case pattern == "/healthz":
-		return pattern
-	case strings.HasPrefix(first, "admin"):
-		return "/admin..."
-	case first == "metrics", first == "debug", first == ".sluice":
-		if deeper && rest != "" {
-			return "/" + first + "/..."
-		}
-		return "/" + first
+	if path := r.Match.Path; ReservedPath([]byte(path)) != NotReserved {
+		return fmt.Sprintf("can never match, because %s is not forwarded to backends: remove the rule", path)
 	}
 	return ""
 }

@@ -8,6 +8,6 @@ return {
   },
 }
 -- want 3: rule "health" can never match, because /healthz is not forwarded to backends: remove the rule
--- want 4: rule "admin" can never match, because /admin... is not forwarded to backends: remove the rule
+-- want 4: rule "admin" can never match, because /Admin/v1/* is not forwarded to backends: remove the rule
 -- want 5: rule "metrics" can never match, because /metrics is not forwarded to backends: remove the rule
--- want 6: rule "holders" can never match, because /.sluice/... is not forwarded to backends: remove the rule
+-- want 6: rule "holders" can never match, because /.sluice/sales/*/holders is not forwarded to backends: remove the rule
