@@ -32,8 +32,8 @@ func TestNewReportsAllErrors(t *testing.T) {
 	}
 	want := []string{
 		"the token secret must have at least 32 bytes, and has 5",
-		`upstream "https://a": backends are reached over plain HTTP only: use http://host:port`,
-		`upstream "b" has no host or port: use host:port or http://host:port`,
+		`upstream "https://a": backends are reached by http, and not by https`,
+		`upstream "b": write host:port`,
 		"policy.lua:1: rules is missing: write rules = {} to limit nothing",
 	}
 	if got := strings.Split(err.Error(), "\n"); strings.Join(got, "\n") != strings.Join(want, "\n") {

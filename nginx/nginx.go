@@ -11,18 +11,16 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 
+	"sluice/internal/address"
 	"sluice/internal/origin"
 	"sluice/internal/token"
-	"sluice/internal/unixsocket"
 )
 
 // DefaultPerClient is the number of concurrent requests of one client.
@@ -73,8 +71,6 @@ type Config struct {
 	Listening func() // Run calls it once nginx accepts connections; nil is none
 }
 
-var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,252})$`)
-
 // faults collects all errors of a Config, so that they are reported together.
 type faults []string
 
@@ -107,24 +103,24 @@ func (c Config) checked() (Config, error) {
 
 // checkAddresses replaces the addresses by what the configuration of nginx names.
 func (c *Config) checkAddresses(wrong *faults) {
-	address, err := hostPort(c.Listen, true)
+	listen, err := listenAddress(c.Listen)
 	if err != nil {
 		wrong.add("--listen %q: %v", c.Listen, err)
 	}
-	c.Listen = address
+	c.Listen = listen
 	if c.Status != "" {
-		address, err := hostPort(c.Status, true)
+		status, err := listenAddress(c.Status)
 		if err != nil {
 			wrong.add("--metrics %q: %v", c.Status, err)
 		}
-		c.Status = address
+		c.Status = status
 	}
 	if len(c.Upstreams) == 0 {
 		wrong.add("--upstream: name at least one backend")
 	}
 	upstreams := make([]string, len(c.Upstreams))
 	for i, upstream := range c.Upstreams {
-		if upstreams[i], err = backend(upstream); err != nil {
+		if upstreams[i], err = address.Backend(upstream); err != nil {
 			wrong.add("--upstream %q: %v", upstream, err)
 		}
 	}
@@ -193,43 +189,14 @@ func (c *Config) checkPaths(wrong *faults) {
 	}
 }
 
-// backend returns what the configuration of nginx names for an upstream: host:port or unix:/path.
-func backend(upstream string) (string, error) {
-	if unixsocket.IsAddress(upstream) {
-		return upstream, unixsocket.Check(upstream)
-	}
-	if !strings.Contains(upstream, "://") {
-		return hostPort(upstream, false)
-	}
-	u, err := url.Parse(upstream)
-	if err != nil {
-		return "", errors.New("not a URL")
-	}
-	if u.Scheme != "http" {
-		return "", fmt.Errorf("backends are reached by http, and not by %s", u.Scheme)
-	}
-	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
-		return "", errors.New("write http://host:port and nothing more")
-	}
-	if u.Port() == "" {
-		return hostPort(net.JoinHostPort(u.Hostname(), "80"), false)
-	}
-	return hostPort(u.Host, false)
-}
-
-func hostPort(address string, listen bool) (string, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return "", errors.New("write host:port")
-	}
-	if n, err := net.LookupPort("tcp", port); err != nil || n < 1 || strings.Trim(port, "0123456789") != "" {
-		return "", errors.New("the port must be a number from 1 to 65535")
-	}
+// listenAddress returns an address for nginx's directive listen.
+func listenAddress(hostPort string) (string, error) {
+	host, port, err := address.Split(hostPort)
 	switch {
-	case host == "" && listen:
+	case err != nil:
+		return "", err
+	case host == "":
 		return "*:" + port, nil
-	case net.ParseIP(host) != nil, hostName.MatchString(host):
-		return net.JoinHostPort(host, port), nil
 	}
-	return "", errors.New("not a host name or address")
+	return net.JoinHostPort(host, port), nil
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
+	"sluice/internal/address"
 	"sluice/internal/unixsocket"
 )
 
@@ -110,12 +111,12 @@ func New(config Config) (*Proxy, error) {
 		}
 	}
 	for _, raw := range config.Upstreams {
-		address, err := parseUpstream(raw)
+		backend, err := address.Backend(raw)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("upstream %q: %w", raw, err))
 			continue
 		}
-		p.balancer.upstreams = append(p.balancer.upstreams, newUpstream(address, dial, p.clock, p.metrics))
+		p.balancer.upstreams = append(p.balancer.upstreams, newUpstream(backend, dial, p.clock, p.metrics))
 	}
 	return p, errors.Join(errs...)
 }

@@ -4,17 +4,11 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"net/url"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"sluice/internal/unixsocket"
 )
 
 // upstream is one backend: its address, its idle connections and its health.
@@ -37,39 +31,6 @@ const (
 	maxStrikes = 3               // consecutive failures after which a backend is considered down
 	readerSize = 8 << 10         // bytes; the largest head of a response
 )
-
-// parseUpstream returns the address of "host:port" or "http://host:port", and "unix:/path" unchanged.
-func parseUpstream(raw string) (address string, err error) {
-	if unixsocket.IsAddress(raw) {
-		if err := unixsocket.Check(raw); err != nil {
-			return "", fmt.Errorf("upstream %q: %w", raw, err)
-		}
-		return raw, nil
-	}
-	address = raw
-	if strings.Contains(raw, "://") {
-		u, err := url.Parse(raw)
-		switch {
-		case err != nil:
-			return "", fmt.Errorf("upstream %q is not a URL: use http://host:port", raw)
-		case u.Scheme != "http":
-			return "", fmt.Errorf("upstream %q: backends are reached over plain HTTP only: use http://host:port", raw)
-		case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
-			return "", fmt.Errorf("upstream %q has more than scheme, host and port: use http://host:port", raw)
-		}
-		if address = u.Host; u.Port() == "" {
-			address = net.JoinHostPort(u.Hostname(), "80")
-		}
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("upstream %q has no host or port: use host:port or http://host:port", raw)
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", fmt.Errorf("upstream %q: the port must be a number from 1 to 65535", raw)
-	}
-	return address, nil
-}
 
 func newUpstream(address string, dial func(context.Context, string) (net.Conn, error), c *clock, m *metrics) *upstream {
 	u := &upstream{address: address, dial: dial, failures: map[error]prometheus.Counter{},

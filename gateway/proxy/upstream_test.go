@@ -69,19 +69,3 @@ func TestResponseEndsSuspicionWithoutStrikes(t *testing.T) {
 		t.Error("a backend that responds is considered down")
 	}
 }
-
-func TestParseUpstream(t *testing.T) {
-	for raw, want := range map[string]string{
-		"127.0.0.1:80": "127.0.0.1:80", "http://backend:8080": "backend:8080", "http://backend": "backend:80",
-		"http://[::1]:80/": "[::1]:80", "[::1]:8080": "[::1]:8080",
-		"unix:/run/b.sock": "unix:/run/b.sock", "unix:run/b.sock": "", "unix:/a/../b": "", "unix:/a,b": "", "unix:": "",
-		"http://unix:/run/b.sock": "",
-		"":                        "", "backend": "", ":80": "", "https://backend": "", "http://a/b": "", "http://u:p@a": "", "http://a?x": "",
-		"ftp://a": "", "http://": "", "a:b:c": "", "a:http": "", "a:0": "", "a:65535": "a:65535", "a:65536": "", "http://a:-1": "",
-	} {
-		got, err := parseUpstream(raw)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v, want %q", raw, got, err, want)
-		}
-	}
-}
