@@ -7,9 +7,9 @@ import (
 
 // Finding is an error or a warning about a policy.
 type Finding struct {
-	File    string
-	Line    int // from 1; 0 if it concerns the whole file
-	Message string
+	File    string `json:"-"`
+	Line    int    `json:"line"` // from 1; 0 if it concerns the whole file
+	Message string `json:"detail"`
 }
 
 func (f Finding) Error() string {

@@ -33,9 +33,9 @@ func NewTrial() *Trial { return &Trial{slot: make(chan struct{}, 1)} }
 
 // Checked is the result of Check.
 type Checked struct {
-	Rules    []TrialRule    `json:"rules"` // none if there are errors
-	Errors   []TrialFinding `json:"errors"`
-	Warnings []TrialFinding `json:"warnings"`
+	Rules    []TrialRule     `json:"rules"` // none if there are errors
+	Errors   policy.Findings `json:"errors"`
+	Warnings policy.Findings `json:"warnings"`
 }
 
 // TrialRule describes a rule of a policy.
@@ -52,23 +52,15 @@ type TrialRule struct {
 	Scope      string `json:"scope"`
 }
 
-// TrialFinding is an error or a warning.
-type TrialFinding struct {
-	Line   int    `json:"line"` // 0: the whole policy
-	Detail string `json:"detail"`
-}
-
 // Check returns the rules, errors and warnings of a policy, which is Lua source. The result is a Checked.
 func (t *Trial) Check(source string) any {
-	result := Checked{Rules: []TrialRule{}, Errors: []TrialFinding{}, Warnings: []TrialFinding{}}
+	result := Checked{Rules: []TrialRule{}, Errors: policy.Findings{}, Warnings: policy.Findings{}}
 	p, warnings, err := policy.InspectSource(candidate, []byte(source), policy.Sizing{})
 	if err != nil {
-		result.Errors = findings(err)
+		result.Errors, _ = errors.AsType[policy.Findings](err)
 		return result
 	}
-	if len(warnings) > 0 {
-		result.Warnings = findings(warnings)
-	}
+	result.Warnings = append(result.Warnings, warnings...)
 	for _, r := range p.Rules {
 		result.Rules = append(result.Rules, TrialRule{
 			Name: r.Name, Key: string(r.Key), Rate: r.Rate.String(), Burst: r.Burst,
@@ -77,17 +69,6 @@ func (t *Trial) Check(source string) any {
 		})
 	}
 	return result
-}
-
-func findings(err error) (found []TrialFinding) {
-	all, ok := errors.AsType[policy.Findings](err)
-	if !ok {
-		return []TrialFinding{{Detail: err.Error()}}
-	}
-	for _, f := range all {
-		found = append(found, TrialFinding{f.Line, f.Message})
-	}
-	return found
 }
 
 // Replay evaluates an access log, as text or gzip, with a policy, and with a second one unless against is empty. The

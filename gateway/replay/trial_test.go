@@ -54,7 +54,7 @@ func TestTrialChecks(t *testing.T) {
 		"a NUL":           "return \x00",
 	} {
 		bad, _ := trial.Check(source).(Checked)
-		if len(bad.Errors) == 0 || bad.Errors[0].Detail == "" || len(bad.Rules) > 0 {
+		if len(bad.Errors) == 0 || bad.Errors[0].Message == "" || len(bad.Rules) > 0 {
 			t.Errorf("%s: %+v", name, bad)
 		}
 	}
