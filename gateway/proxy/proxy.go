@@ -85,8 +85,11 @@ type Proxy struct {
 	config   Config
 	clock    *clock
 	balancer balancer
-	streams  streams
 	metrics  *metrics
+
+	// draining ends when event streams must end: they may last for hours.
+	draining   context.Context
+	endStreams context.CancelFunc
 }
 
 // New returns a proxy for the given backends. It does not connect to them. All configuration errors are reported
@@ -95,7 +98,7 @@ func New(config Config) (*Proxy, error) {
 	config.setDefaults()
 	p := &Proxy{config: config, clock: newClock(), metrics: newMetrics(config.Registry)}
 	var errs []error
-	p.streams.gauge = p.metrics.streams
+	p.draining, p.endStreams = context.WithCancel(context.Background())
 	switch n := len(config.Upstreams); {
 	case n == 0:
 		errs = append(errs, errors.New("no upstream: name at least one backend"))

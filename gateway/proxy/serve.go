@@ -60,7 +60,7 @@ func (p *Proxy) drain(ctx context.Context, server *fasthttp.Server, l *listener)
 	p.config.Logger.Info("edge draining")
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.DrainTimeout)
 	defer cancel()
-	p.streams.endAll()
+	p.endStreams()
 	err := server.ShutdownWithContext(deadline)
 	l.awaitClosed(deadline)
 	if left := l.closeAll(); left > 0 {

@@ -1,13 +1,12 @@
 package proxy
 
 import (
+	"context"
 	"io"
 	"net/http/httputil"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/internal/ascii"
@@ -22,7 +21,7 @@ type stream struct {
 	silence  time.Duration // limit between two parts of the body
 	reuse    bool
 	sent     int64            // bytes passed on
-	onClose  func()           // removes an event stream from streams; may be nil
+	onClose  func()           // of an event stream; may be nil
 	onEnd    func(sent int64) // may be nil
 	closed   bool
 	ended    atomic.Bool // by the edge
@@ -48,7 +47,12 @@ func (p *Proxy) startStream(ctx *fasthttp.RequestCtx, r *Request, u *upstream, c
 		return s.buffer(ctx, r, events)
 	}
 	if events {
-		p.streams.add(s)
+		p.metrics.streams.Inc()
+		stop := context.AfterFunc(p.draining, s.end)
+		s.onClose = func() {
+			stop()
+			p.metrics.streams.Dec()
+		}
 		// onDisconnect discards further input of the client, so the connection cannot be reused.
 		ctx.Response.SetConnectionClose()
 		if client, ok := ctx.Conn().(*Conn); ok {
@@ -131,41 +135,4 @@ func (s *stream) Close() error {
 	}
 	s.upstream.release(s.conn, s.reuse && s.left == 0)
 	return nil
-}
-
-// streams holds the open event streams. They may last for hours, so draining must end them.
-type streams struct {
-	gauge prometheus.Gauge
-
-	mu     sync.Mutex
-	open   map[*stream]struct{}
-	ending bool
-}
-
-func (ss *streams) add(s *stream) {
-	s.onClose = func() {
-		ss.mu.Lock()
-		delete(ss.open, s)
-		ss.gauge.Set(float64(len(ss.open)))
-		ss.mu.Unlock()
-	}
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.open == nil {
-		ss.open = map[*stream]struct{}{}
-	}
-	ss.open[s] = struct{}{}
-	ss.gauge.Set(float64(len(ss.open)))
-	if ss.ending {
-		s.end()
-	}
-}
-
-func (ss *streams) endAll() {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.ending = true
-	for s := range ss.open {
-		s.end()
-	}
 }
