@@ -21,8 +21,10 @@ type binary struct {
 	http2   bool     // `http2 on` is a directive (since nginx 1.25.1), and not a parameter of listen
 }
 
-// places lists binaries of OpenResty's packages and of Debian, in addition to PATH.
+// places lists names in PATH, and binaries of OpenResty's packages and of Debian.
 var places = []string{
+	"openresty",
+	"nginx",
 	"/usr/local/openresty/bin/openresty",
 	"/usr/local/openresty/nginx/sbin/nginx",
 	"/usr/sbin/nginx",
@@ -78,8 +80,7 @@ var (
 	nginxBuild  = regexp.MustCompile(`(?ms)^\w+ version: .*^configure arguments:`)
 	builtInLua  = regexp.MustCompile(`--add-module=\S*(ngx_lua|lua-nginx-module)`)
 	modulesPath = regexp.MustCompile(`--modules-path=(\S+)`)
-	release     = regexp.MustCompile(
-		`(?m)^nginx version: .*?nginx/(\d+)\.(\d+)\.(\d+)|^nginx version: openresty/(\d+)\.(\d+)\.(\d+)`)
+	release     = regexp.MustCompile(`(?m)^nginx version: (?:.*?nginx|openresty)/(\d+)\.(\d+)\.(\d+)`)
 )
 
 // hasHTTP2Directive reports whether `http2 on` is a directive, from the output of `nginx -V`. A build without a release
@@ -89,23 +90,16 @@ func hasHTTP2Directive(build string) bool {
 	if m == nil {
 		return false
 	}
-	var version []int
-	for _, part := range m[1:] {
-		if n, err := strconv.Atoi(part); err == nil {
-			version = append(version, n)
-		}
+	var version [3]int
+	for i := range version {
+		version[i], _ = strconv.Atoi(m[i+1]) // digits
 	}
-	return slices.Compare(version, []int{1, 25, 1}) >= 0
+	return slices.Compare(version[:], []int{1, 25, 1}) >= 0
 }
 
 func firstExecutable() string {
-	for _, name := range []string{"openresty", "nginx"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	for _, path := range places {
-		if isFile(path) {
+	for _, place := range places {
+		if path, err := exec.LookPath(place); err == nil {
 			return path
 		}
 	}
