@@ -27,10 +27,9 @@ type Request struct {
 	SentAt   int64    // when the last attempt began, in ms of Config.Now
 	Attempts Attempts // for the access log and spans
 
-	head    []byte // of the request to the backend, with the body
-	dropped []byte // names of response headers to remove, each followed by a line feed
-	stream  *stream
-	http10  bool // the response cannot be sent, because the client uses HTTP/1.0
+	head   []byte // of the request to the backend, with the body
+	stream *stream
+	http10 bool // the response cannot be sent, because the client uses HTTP/1.0
 }
 
 // Attempts describes the attempts to forward a request. Values of several attempts are separated by commas, as in
@@ -43,7 +42,7 @@ type Attempts struct {
 func (r *Request) Reset() {
 	r.Headers.reset()
 	a := Attempts{Upstreams: r.Attempts.Upstreams[:0], Statuses: r.Attempts.Statuses[:0], Seconds: r.Attempts.Seconds[:0]}
-	*r = Request{Headers: r.Headers, SaleHint: r.SaleHint[:0], Attempts: a, head: r.head[:0], dropped: r.dropped[:0]}
+	*r = Request{Headers: r.Headers, SaleHint: r.SaleHint[:0], Attempts: a, head: r.head[:0]}
 }
 
 // NewID sets a random ID. It must not be predictable: backends deduplicate purchases by it.

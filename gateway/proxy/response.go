@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/valyala/fasthttp"
 
@@ -15,35 +16,38 @@ var http11 = []byte("HTTP/1.1")
 func (r *Request) filter(h *fasthttp.ResponseHeader) {
 	h.ResetConnectionClose()
 	h.SetProtocol(http11)
-	r.dropped, r.SaleHint = r.dropped[:0], r.SaleHint[:0]
-	twice := false
+	r.SaleHint = r.SaleHint[:0]
+	var named [][]byte // by Connection
+	for name, value := range h.All() {
+		if ascii.EqualFold(name, "connection") {
+			named = append(named, bytes.FieldsFunc(value, isSeparator)...)
+		}
+	}
+	var dropped []string // as the backend wrote them
+	hints := 0
 	for name, value := range h.All() {
 		switch {
-		case ascii.EqualFold(name, "connection"):
-			for option := range bytes.SplitSeq(value, []byte{','}) {
-				option = bytes.Trim(option, " \t")
-				if len(option) > 0 && !ascii.EqualFold(option, "close") && !ascii.EqualFold(option, "keep-alive") {
-					r.dropped = append(append(r.dropped, option...), '\n')
-				}
-			}
 		case ascii.EqualFold(name, "sluice-sale"):
-			twice = len(r.SaleHint) > 0
+			hints++
 			r.SaleHint = append(r.SaleHint, value...)
-		case ascii.HasPrefixFold(name, "sluice-"), ascii.HasPrefixFold(name, "x-accel-"), isHopByHop(name):
+		case ascii.EqualFold(name, "connection"), ascii.HasPrefixFold(name, "sluice-"),
+			ascii.HasPrefixFold(name, "x-accel-"), isHopByHop(name),
+			slices.ContainsFunc(named, func(n []byte) bool { return bytes.EqualFold(n, name) }):
 		default:
 			continue
 		}
-		r.dropped = append(append(r.dropped, name...), '\n')
+		dropped = append(dropped, string(name))
 	}
-	if twice {
+	if hints > 1 {
 		r.SaleHint = r.SaleHint[:0]
 	}
-	for rest := r.dropped; len(rest) > 0; {
-		var name []byte
-		name, rest, _ = bytes.Cut(rest, []byte{'\n'})
-		removeFold(h, name)
+	for _, name := range dropped {
+		h.Del(name)
 	}
 }
+
+// isSeparator reports whether c is between two names of a Connection header.
+func isSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
 
 func isHopByHop(name []byte) bool {
 	var lower [len("proxy-authenticate")]byte
@@ -57,19 +61,6 @@ func isHopByHop(name []byte) bool {
 		return string(name) != "Date"
 	}
 	return false
-}
-
-// removeFold removes all spellings of a header. The response keeps names as the backend wrote them.
-func removeFold(h *fasthttp.ResponseHeader, name []byte) {
-	var spelled []string
-	for k := range h.All() {
-		if bytes.EqualFold(k, name) {
-			spelled = append(spelled, string(k))
-		}
-	}
-	for _, k := range spelled {
-		h.Del(k)
-	}
 }
 
 // Bodyless reports whether a response with this status has no body.
