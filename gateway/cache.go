@@ -32,20 +32,13 @@ func (g *Gateway) respondCached(ctx *fasthttp.RequestCtx, x *exchange) bool {
 	return false
 }
 
-const (
-	salePrefix = "/v1/sales/"
-	saleSuffix = "/orders"
-)
-
 // saleID returns the id of the sale of a purchase, or nil. It accepts only the plain spelling of the path. Backends
 // decide whether another spelling is a purchase.
 func saleID(h *fasthttp.RequestHeader, path []byte) []byte {
-	if len(path) <= len(salePrefix)+len(saleSuffix) || !h.IsPost() || string(path[:len(salePrefix)]) != salePrefix ||
-		string(path[len(path)-len(saleSuffix):]) != saleSuffix {
-		return nil
-	}
-	id := path[len(salePrefix) : len(path)-len(saleSuffix)]
-	if bytes.IndexByte(id, '/') >= 0 || !bytes.Equal(path, splitTarget(h.RequestURI())) {
+	id, isSale := bytes.CutPrefix(path, []byte("/v1/sales/"))
+	id, isOrders := bytes.CutSuffix(id, []byte("/orders"))
+	if !isSale || !isOrders || !h.IsPost() || bytes.IndexByte(id, '/') >= 0 ||
+		!bytes.Equal(path, splitTarget(h.RequestURI())) {
 		return nil
 	}
 	return id
