@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sluice/gateway/limit"
+	"sluice/gateway/policy"
 )
 
 // keyName is an IPv4 address, an IPv6 /64 network, or a buyer.
@@ -24,9 +25,17 @@ func addressName(a netip.Addr) keyName {
 	return keyName{address: a}
 }
 
+// kind returns the key of the rules that count by k.
+func (k keyName) kind() policy.Key {
+	if k.address.IsValid() {
+		return policy.ByIP
+	}
+	return policy.ByToken
+}
+
 func (k keyName) String() string {
 	switch {
-	case !k.address.IsValid():
+	case k.kind() == policy.ByToken:
 		return k.buyer
 	case k.address.Is6():
 		return netip.PrefixFrom(k.address, 64).String()
@@ -102,21 +111,6 @@ func (t *keyTable) shrink() {
 			delete(t.keys, w.key)
 		}
 	}
-}
-
-// tops returns the n keys with the highest count, without those that have 0.
-func (t *keyTable) tops(n int, count func(*keyCounts) uint32) []*keyCounts {
-	var tops []*keyCounts
-	order := func(a, b *keyCounts) int {
-		return cmp.Or(cmp.Compare(count(b), count(a)), cmp.Compare(a.name.String(), b.name.String()))
-	}
-	for _, c := range t.keys {
-		if count(c) > 0 {
-			tops = append(tops, c)
-		}
-	}
-	slices.SortFunc(tops, order)
-	return tops[:min(n, len(tops))]
 }
 
 // shares returns the number of keys, the number of keys with a refusal by the policy, and the percentiles of the

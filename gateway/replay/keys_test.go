@@ -46,8 +46,8 @@ func TestKeyTableContinuesWithASample(t *testing.T) {
 			t.Fatalf("%d keys in memory, at most %d allowed", len(table.keys), most)
 		}
 	}
-	if top := table.tops(1, func(k *keyCounts) uint32 { return k.refused[0] }); len(top) != 1 ||
-		top[0].name.buyer != "worst" {
+	r := replayer{addresses: newKeyTable(1), buyers: table}
+	if top := r.tops(1, 0, func(k *keyCounts) uint32 { return k.refused[0] }); len(top) != 1 || top[0].Key != "worst" {
 		t.Errorf("the worst key is %v", top)
 	}
 	got := table.shares(0)
@@ -71,9 +71,9 @@ func TestKeyTableIsExactUpToItsCapacity(t *testing.T) {
 	), (KeyShares{Keys: 100, Refused: 99, P50: 0.49, P90: 0.89, P99: 0.98, Max: 0.99}); got != want {
 		t.Errorf("shares are %+v, want %+v", got, want)
 	}
-	if top := table.tops(2,
-		func(k *keyCounts) uint32 { return k.refused[1] }); len(top) != 2 || top[0].name.String() != "10.0.0.99" ||
-		top[1].name.String() != "10.0.0.98" {
+	r := replayer{addresses: table, buyers: newKeyTable(1)}
+	if top := r.tops(2, 1, func(k *keyCounts) uint32 { return k.refused[1] }); len(top) != 2 ||
+		top[0].Key != "10.0.0.99" || top[1].Key != "10.0.0.98" {
 		t.Errorf("the top keys are %v", top)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"sluice/gateway/policy"
 	"sluice/internal/plural"
 )
 
@@ -159,24 +158,30 @@ func (t *replayer) policyReport(c Config, i int, file string) PolicyReport {
 	return r
 }
 
-// tops returns the keys of both kinds with the highest count.
+// tops returns the n keys of both kinds with the highest count, without those that have 0.
 func (t *replayer) tops(n, side int, count func(*keyCounts) uint32) []TopKey {
-	var tops []TopKey
-	for _, from := range []struct {
-		kind policy.Key
-		keys *keyTable
-	}{{policy.ByIP, t.addresses}, {policy.ByToken, t.buyers}} {
-		for _, k := range from.keys.tops(n, count) {
-			top := TopKey{Kind: string(from.kind), Key: k.name.String(), Requests: k.requests, Refused: count(k)}
-			top.Share = float64(top.Refused) / float64(top.Requests)
-			if k.rule[side] != nil {
-				top.Rule = k.rule[side].Name
+	var all []*keyCounts
+	for _, table := range []*keyTable{t.addresses, t.buyers} {
+		for _, k := range table.keys {
+			if count(k) > 0 {
+				all = append(all, k)
 			}
-			tops = append(tops, top)
 		}
 	}
-	slices.SortStableFunc(tops, func(a, b TopKey) int { return cmp.Compare(b.Refused, a.Refused) })
-	return tops[:min(n, len(tops))]
+	slices.SortFunc(all, func(a, b *keyCounts) int {
+		return cmp.Or(cmp.Compare(count(b), count(a)), cmp.Compare(a.name.kind(), b.name.kind()),
+			cmp.Compare(a.name.String(), b.name.String()))
+	})
+	var tops []TopKey
+	for _, k := range all[:min(n, len(all))] {
+		top := TopKey{Kind: string(k.name.kind()), Key: k.name.String(), Requests: k.requests, Refused: count(k)}
+		top.Share = float64(top.Refused) / float64(top.Requests)
+		if k.rule[side] != nil {
+			top.Rule = k.rule[side].Name
+		}
+		tops = append(tops, top)
+	}
+	return tops
 }
 
 // notes returns the limitations of the result.
