@@ -295,7 +295,7 @@ func serve(ctx context.Context, bin binary, c Config) error {
 	for ctx.Err() == nil {
 		select {
 		case err := <-ended:
-			return fmt.Errorf("edge: nginx exited: %w", because(err))
+			return fmt.Errorf("edge: nginx exited: %w", cmp.Or(err, errors.New("exit status 0")))
 		case <-poll.C:
 			if pid, err := readPID(c.Prefix); err == nil && pid == cmd.Process.Pid {
 				poll.Stop()
@@ -327,13 +327,6 @@ func stop(master *os.Process, ended <-chan error, grace time.Duration) error {
 		}
 	}
 	return errors.New("edge: nginx cannot be stopped")
-}
-
-func because(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
 }
 
 // firstError returns the line of nginx's output that describes the error. For a Lua module with a syntax error it
