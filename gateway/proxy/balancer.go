@@ -38,7 +38,7 @@ func (p *Proxy) try(ctx *fasthttp.RequestCtx, r *Request) error {
 	all := p.balancer.upstreams
 	first := int(p.balancer.turn.Add(1)) % len(all)
 	tried, last := uint64(0), errNoBackend
-	began := p.clock.elapsed()
+	began := time.Now()
 	for _, lastResort := range [...]bool{false, true} {
 		for i := range all {
 			n := (first + i) % len(all)
@@ -47,9 +47,9 @@ func (p *Proxy) try(ctx *fasthttp.RequestCtx, r *Request) error {
 				continue
 			}
 			tried |= 1 << n
-			start := p.clock.elapsed()
-			err := p.attempt(ctx, r, u, start)
-			took := p.clock.elapsed() - start
+			start := time.Now()
+			err := p.attempt(ctx, r, u)
+			took := time.Since(start)
 			if r.LogAttempts {
 				r.logAttempt(ctx, u, err, took)
 			}
@@ -58,7 +58,7 @@ func (p *Proxy) try(ctx *fasthttp.RequestCtx, r *Request) error {
 				u.seconds.Observe(took.Seconds())
 				return nil
 			}
-			if last = err; !retryable(err, r.Repeatable, start+took-began) {
+			if last = err; !retryable(err, r.Repeatable, time.Since(began)) {
 				return err
 			}
 		}
@@ -97,12 +97,11 @@ func retryable(err error, repeatable bool, after time.Duration) bool {
 		repeatable && (errors.Is(err, errBroken) || errors.Is(err, errTimeout) && after < retryWindow)
 }
 
-// attempt sends the request to one backend. now is the time of the clock. If a pooled connection turns out to be
-// closed, which is no sign of a failed backend, attempt closes the others and opens a new one, unless the request must
-// not be repeated.
-func (p *Proxy) attempt(ctx *fasthttp.RequestCtx, r *Request, u *upstream, now time.Duration) error {
+// attempt sends the request to one backend. If a pooled connection turns out to be closed, which is no sign of a failed
+// backend, attempt closes the others and opens a new one, unless the request must not be repeated.
+func (p *Proxy) attempt(ctx *fasthttp.RequestCtx, r *Request, u *upstream) error {
 	if c := u.pooled(); c != nil {
-		err := p.exchange(ctx, r, u, c, now)
+		err := p.exchange(ctx, r, u, c)
 		if !errors.Is(err, errBroken) {
 			return err
 		}
@@ -114,5 +113,5 @@ func (p *Proxy) attempt(ctx *fasthttp.RequestCtx, r *Request, u *upstream, now t
 	if err != nil {
 		return errDial
 	}
-	return p.exchange(ctx, r, u, c, p.clock.elapsed())
+	return p.exchange(ctx, r, u, c)
 }

@@ -11,6 +11,3 @@ func (c *clock) elapsed() time.Duration { return time.Since(c.start) }
 
 // now returns the same time in milliseconds.
 func (c *clock) now() int64 { return c.elapsed().Milliseconds() }
-
-// at returns the time at which now returns ms.
-func (c *clock) at(ms int64) time.Time { return c.start.Add(time.Duration(ms) * time.Millisecond) }

@@ -13,8 +13,7 @@ import (
 )
 
 // Conn is a client connection accepted by Serve. It passes a request head to fasthttp only when the head is complete
-// and valid, and it enforces the client timeouts. The deadlines that fasthttp sets are ignored: Conn sets its own,
-// and reuses one over several requests, which saves two system calls a request.
+// and valid, and it enforces the client timeouts. The deadlines that fasthttp sets are ignored: Conn sets its own.
 type Conn struct {
 	net.Conn
 	socket    net.Conn // below Conn: without TLS and PROXY header
@@ -28,7 +27,6 @@ type Conn struct {
 	hurried   bool   // the deadline of the current request is set
 	mute      bool   // no response is sent: the client was too slow or has left
 
-	readBy, writeBy int64 // the current deadlines, in ms of the clock
 	// idleSince is when the connection began to wait for a request, in ms of the clock and at least 1. It is 0 during a
 	// request, and evicted after the connection was closed to make room for another.
 	idleSince atomic.Int64
@@ -145,23 +143,17 @@ func (c *Conn) readError(err error) error {
 	return err
 }
 
-// setIdleDeadline gives the client the idle timeout, and up to a quarter more, before its next request. The extra time
-// makes it unnecessary to set a deadline for each request.
+// setIdleDeadline gives the client the idle timeout before its next request.
 func (c *Conn) setIdleDeadline() {
 	c.hurried = false
-	ms := c.listener.config.IdleTimeout.Milliseconds()
-	if least := c.listener.clock.now() + ms; c.readBy < least || c.readBy > least+ms/2 {
-		c.readBy = least + ms/4
-		_ = c.Conn.SetReadDeadline(c.listener.clock.at(c.readBy))
-	}
+	_ = c.Conn.SetReadDeadline(time.Now().Add(c.listener.config.IdleTimeout))
 }
 
 // setRequestDeadline gives the client the request timeout for the rest of its request. It takes effect once a request.
 func (c *Conn) setRequestDeadline() {
 	if !c.hurried {
 		c.hurried = true
-		c.readBy = c.listener.clock.now() + c.listener.config.RequestTimeout.Milliseconds()
-		_ = c.Conn.SetReadDeadline(c.listener.clock.at(c.readBy))
+		_ = c.Conn.SetReadDeadline(time.Now().Add(c.listener.config.RequestTimeout))
 	}
 }
 
@@ -170,11 +162,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if c.mute {
 		return len(p), nil
 	}
-	d := c.listener.config.WriteTimeout.Milliseconds()
-	if least := c.listener.clock.now() + d; c.writeBy < least {
-		c.writeBy = least + d/4
-		_ = c.Conn.SetWriteDeadline(c.listener.clock.at(c.writeBy))
-	}
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(c.listener.config.WriteTimeout))
 	return c.Conn.Write(p)
 }
 

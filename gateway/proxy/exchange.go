@@ -13,8 +13,8 @@ const (
 
 // exchange sends the request over one connection and fills the response. It returns the connection to the pool,
 // closes it, or passes it to the response's stream.
-func (p *Proxy) exchange(ctx *fasthttp.RequestCtx, r *Request, u *upstream, c *backendConn, now time.Duration) error {
-	err := p.send(ctx, r, c, now)
+func (p *Proxy) exchange(ctx *fasthttp.RequestCtx, r *Request, u *upstream, c *backendConn) error {
+	err := p.send(ctx, r, c)
 	if err != nil {
 		_ = c.Close()
 		return err
@@ -40,14 +40,11 @@ func (p *Proxy) exchange(ctx *fasthttp.RequestCtx, r *Request, u *upstream, c *b
 }
 
 // send writes the request and reads the head of the response.
-func (p *Proxy) send(ctx *fasthttp.RequestCtx, r *Request, c *backendConn, now time.Duration) error {
-	if err := c.setTimeout(p.clock, now, r.Timeout); err != nil {
+func (p *Proxy) send(ctx *fasthttp.RequestCtx, r *Request, c *backendConn) error {
+	if err := c.SetDeadline(time.Now().Add(r.Timeout)); err != nil {
 		return errBroken
 	}
-	if p.config.Now != nil {
-		now = p.config.Now()
-	}
-	r.SentAt = now.Milliseconds()
+	r.SentAt = p.config.Now().Milliseconds()
 	if _, err := c.Write(r.head); err != nil {
 		return classify(err)
 	}

@@ -27,19 +27,6 @@ type backendConn struct {
 	net.Conn
 	reader *bufio.Reader
 	since  int64 // when it became idle, in ms of the clock
-	until  int64 // the current deadline, in ms of the clock; 0 if unknown
-}
-
-// setTimeout gives the backend d, and up to an eighth more, to respond. The extra time makes it unnecessary to set a
-// deadline for each request.
-func (c *backendConn) setTimeout(clock *clock, now, d time.Duration) error {
-	ms := d.Milliseconds()
-	least := now.Milliseconds() + ms
-	if c.until >= least && c.until <= least+ms/8 {
-		return nil
-	}
-	c.until = least + ms/8
-	return c.SetDeadline(clock.at(c.until))
 }
 
 // pooled returns an idle connection that has not expired, or nil.

@@ -98,6 +98,9 @@ func New(config Config) (*Proxy, error) {
 	config.setDefaults()
 	p := &Proxy{config: config, clock: newClock(), metrics: newMetrics(config.Registry)}
 	var errs []error
+	if config.Now == nil {
+		p.config.Now = p.clock.elapsed
+	}
 	p.draining, p.endStreams = context.WithCancel(context.Background())
 	switch n := len(config.Upstreams); {
 	case n == 0:

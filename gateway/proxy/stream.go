@@ -89,7 +89,6 @@ func (s *stream) Read(p []byte) (int, error) {
 	if s.left == 0 {
 		return 0, io.EOF
 	}
-	s.conn.until = 0
 	if err := s.conn.SetReadDeadline(time.Now().Add(s.silence)); err != nil {
 		return 0, s.readError(err)
 	}
