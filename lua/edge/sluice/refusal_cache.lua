@@ -9,6 +9,7 @@
 local bypass_list = require "sluice.refusal_cache.bypass_list"
 local clock = require "sluice.clock"
 local count = require("sluice.count").add
+local list_request = require "sluice.refusal_cache.list_request"
 local records = require "sluice.refusal_cache.record"
 local sale_hint = require "sluice.refusal_cache.sale_hint"
 local subject = require("sluice.accel").select("subject", "sluice.refusal_cache.subject")
@@ -18,7 +19,7 @@ local ngx = ngx
 local ngx_var = ngx.var
 local now_us = clock.now
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
-local find, match, sub = string.find, string.match, string.sub
+local match, sub = string.match, string.sub
 local tonumber = tonumber
 
 local COUNTED = {
@@ -27,9 +28,6 @@ local COUNTED = {
 }
 
 local AROUND = #"POST " + #" HTTP/1.1" -- what the request line has besides its target
-
--- Timeouts of the request for a bypass list, in ms. A backend takes two seconds for a list of a million buyers.
-local CONNECT, SEND, READ = 1000, 1000, 10000
 
 local on = false
 
@@ -149,47 +147,6 @@ function _M.judge(path, line, headers, sound)
   return record.state
 end
 
--- exchange(sock, method, id) -> header, body; or nil, err: the list of a sale. In HTTP/1.0 the response ends with the
--- connection.
-local function exchange(sock, method, id)
-  local sent, err = sock:send(method .. " /.sluice/sales/" .. id .. "/holders HTTP/1.0\r\nHost: localhost\r\n"
-    .. "X-Request-Id: " .. ngx_var.sluice_request_id .. "\r\n\r\n")
-  local head
-  if sent then
-    head, err = sock:receiveuntil("\r\n\r\n")()
-  end
-  if not head then
-    return nil, err
-  elseif not find(head, "^HTTP/1%.[01] 200") then
-    return nil, "a backend answers " .. sub(head, #"HTTP/1.1 " + 1, #"HTTP/1.1 200")
-  end
-  local body = ""
-  if method == "GET" then
-    body, err = sock:receive("*a")
-  end
-  return body and (match(head, "\r\nSluice%-Holders: *([^\r]*)") or ""), body or err
-end
-
--- request_list(backend, id, short): see bypass_list.lua. backend: address:port or unix:/path. It is not a subrequest,
--- which ngx_lua rejects in HTTP/2 before 0.10.28.
-local function request_list(backend, id, short)
-  local sock = ngx.socket.tcp()
-  sock:settimeouts(CONNECT, SEND, READ)
-  local host, port = match(backend, "^([^/]+):(%d+)$")
-  local ok, err
-  if host then
-    ok, err = sock:connect(host, tonumber(port))
-  else
-    ok, err = sock:connect(backend)
-  end
-  if not ok then
-    return nil, err
-  end
-  local header, body = exchange(sock, short and "HEAD" or "GET", id)
-  sock:close()
-  return header, body
-end
-
 -- delayed(): the request has waited since judge
 function _M.delayed()
   local judged = tonumber(ngx_var.sluice_judged)
@@ -205,7 +162,7 @@ function _M.enter()
   turn, wanted = nil, nil
   if record then
     local ok, why = bypass_list.fetch(record.id, record.holders, function(id, short)
-      return request_list(record.backend, id, short)
+      return list_request(record.backend, id, short)
     end)
     if not ok then
       ngx.log(ngx.WARN, "no bypass list of sale ", record.id, ", its refusals are not repeated: ", why)
