@@ -34,15 +34,11 @@ local _M = { backlog = backlog, over = over }
 
 -- init(shared_dict): call it in init_by_lua, before prepare. Raises an error when the dict cannot hold buckets. All
 -- workers share the buckets of one dict; they survive a reload.
-function _M.init(shared_dict)
-  store.init(shared_dict)
-end
+_M.init = store.init
 
 -- prepare(rule): call it once for each rule. rule.prefix distinguishes the buckets of rules. rule.network is how many
 -- bytes of the key of an IPv6 client count, or nil: all.
-function _M.prepare(rule)
-  store.prepare(rule)
-end
+_M.prepare = store.prepare
 
 -- network_of(rule, client) -> what the rule counts as one client: of an IPv6 /64, its first bytes
 local function network_of(rule, client)
@@ -159,13 +155,9 @@ function _M.refuses(rules, from, to, client)
 end
 
 -- live() -> how many buckets are in use, and for how many there is room; both are estimates
-function _M.live()
-  return store.live()
-end
+_M.live = store.live
 
 -- repair(): see limit/lock.lua
-function _M.repair()
-  store.repair()
-end
+_M.repair = store.repair
 
 return _M
