@@ -360,7 +360,8 @@ func TestPolicySandboxAndPositions(t *testing.T) {
 			"p.lua:6: rate",
 		},
 		{
-			"a computed rule", "local r = { name = 'a', key = 'ip', rate = '0r/s' }\nreturn {\n  rules = {\n    r,\n  },\n}",
+			"a computed rule",
+			"local function r() return { name = 'a', key = 'ip', rate = '0r/s' } end\nreturn {\n  rules = {\n    r(),\n  },\n}",
 			"p.lua:4: rate",
 		},
 		{"the second of two", "return {\n  rules = {\n    { name = 'a', key = 'ip', rate = '1r/s', match = { path = '/x' " +

@@ -1,6 +1,6 @@
 -- Maps the parts of a policy's table to lines of its source: "rules.2.rate" to a line. It reads the table constructor
--- after the last `return` outside functions and blocks. A part that is computed elsewhere has the line of the nearest
--- part around it.
+-- after the last `return` outside functions and blocks, and those of local variables that it names. A part that is
+-- computed elsewhere has the line of the nearest part around it. gateway/policy/position.go does the same in Go.
 
 local tokens = require("sluice.policy.dialect").tokens
 
@@ -8,10 +8,25 @@ local _M = {}
 
 local OPEN = { ["{"] = true, ["("] = true, ["["] = true, ["function"] = true, ["if"] = true, ["do"] = true }
 local CLOSE = { ["}"] = true, [")"] = true, ["]"] = true, ["end"] = true }
+local ENDS = { [","] = true, [";"] = true, ["}"] = true } -- the tokens behind the value of a field
 
--- constructor(list, i, path, lines) -> the index after the closing brace; list[i] is the opening one. list: of
--- dialect.tokens; lines: gets the lines by path
-local function constructor(list, i, path, lines)
+-- local_tables(list) -> by name of a local variable outside functions and blocks: the index of the brace that opens its
+-- table
+local function local_tables(list)
+  local tables, depth = {}, 0
+  for i, token in ipairs(list) do
+    local text = token[1]
+    if depth == 0 and text == "{" and list[i - 1][1] == "=" and list[i - 3] and list[i - 3][1] == "local" then
+      tables[list[i - 2][1]] = i
+    end
+    depth = depth + (OPEN[text] and 1 or CLOSE[text] and -1 or 0)
+  end
+  return tables
+end
+
+-- field(list, i, wanted) -> the index of the value of a field, and the line on which the field begins; or nil. i: of the
+-- brace that opens the table. wanted: a name, or the position of a list entry
+local function field(list, i, wanted)
   local item = 0
   i = i + 1
   while list[i] and list[i][1] ~= "}" do
@@ -25,17 +40,12 @@ local function constructor(list, i, path, lines)
       item = item + 1
       key = tostring(item)
     end
-    local at = path == "" and key or path .. "." .. key
-    lines[at] = line
-    if list[i] and list[i][1] == "{" then
-      i = constructor(list, i, at, lines)
+    if key == wanted then
+      return i, line
     end
     local depth = 0
-    while list[i] do
+    while list[i] and not (depth == 0 and ENDS[list[i][1]]) do
       local text = list[i][1]
-      if depth == 0 and (text == "," or text == ";" or text == "}") then
-        break
-      end
       depth = depth + (OPEN[text] and 1 or CLOSE[text] and -1 or 0)
       i = i + 1
     end
@@ -43,28 +53,47 @@ local function constructor(list, i, path, lines)
       i = i + 1
     end
   end
-  return i + 1
 end
 
 -- lines(source) -> function(path) -> line. source: without Lua that edges read differently
 function _M.lines(source)
-  local list, found, depth = tokens(source), { [""] = 1 }, 0
+  local list, depth = tokens(source), 0
+  local tables = local_tables(list)
+  local returned, returned_at = nil, 1 -- the index of the value, and its line
   for i = #list, 1, -1 do
     local text = list[i][1]
     depth = depth + (CLOSE[text] and 1 or OPEN[text] and -1 or 0)
     if text == "return" and depth == 0 then
-      found[""] = list[i][2]
-      if list[i + 1] and list[i + 1][1] == "{" then
-        constructor(list, i + 1, "", found)
-      end
+      returned, returned_at = i + 1, list[i][2]
       break
     end
   end
-  return function(path)
-    while not found[path] do
-      path = path:match("^(.*)%.[^.]*$") or ""
+  -- opening(i) -> the index of the brace that opens the table of the value at i; or nil
+  local function opening(i)
+    local value, after = list[i], list[i + 1]
+    if not value or value[1] == "{" then
+      return value and i
     end
-    return found[path]
+    return (not after or ENDS[after[1]]) and tables[value[1]] or nil
+  end
+  return function(path)
+    local at, line = returned, returned_at
+    while path ~= "" do
+      local open = at and opening(at)
+      if not open then
+        break
+      end
+      local name, rest = path:match("^([^.]*)%.?(.*)$")
+      if field(list, open, path) then -- a name with a point
+        name, rest = path, ""
+      end
+      local value, its_line = field(list, open, name)
+      if not value then
+        break
+      end
+      at, line, path = value, its_line, rest
+    end
+    return line
   end
 end
 
