@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	lua "github.com/yuin/gopher-lua"
+
+	"sluice/gateway/internal/ascii"
 )
 
 // typed returns the value of a field. It reports a value of another type; want describes the expected type. ok is
@@ -110,12 +112,7 @@ func quote(s string) string {
 	if len(s) > 40 {
 		s = s[:40] + "..."
 	}
-	return `"` + strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, s) + `"`
+	return `"` + ascii.ReplaceControls(s, '?') + `"`
 }
 
 func describe(v lua.LValue) string {

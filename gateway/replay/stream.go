@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"sluice/gateway/internal/ascii"
 )
 
 // stream reads a log in its own goroutine, and sends its entries in the order of arrival of their requests.
@@ -144,12 +146,7 @@ func excerpt(text []byte) string {
 	if len(text) > shownText {
 		text, cut = text[:shownText], "..."
 	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(string(text), "?")) + cut
+	return ascii.ReplaceControls(strings.ToValidUTF8(string(text), "?"), '?') + cut
 }
 
 // send sends an entry to the replayer, in batches.

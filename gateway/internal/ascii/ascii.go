@@ -1,7 +1,10 @@
-// Package ascii handles ASCII text without allocations.
+// Package ascii handles ASCII text, most of it without allocations.
 package ascii
 
-import "unsafe"
+import (
+	"strings"
+	"unsafe"
+)
 
 // String returns b as a string without a copy. The string is valid only until b changes.
 func String(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
@@ -57,4 +60,14 @@ func HexDigit(c byte) byte {
 		return c - 'a' + 10
 	}
 	return 0xff
+}
+
+// ReplaceControls returns s with each control character replaced.
+func ReplaceControls(s string, by rune) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return by
+		}
+		return r
+	}, s)
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"sluice/gateway/internal/ascii"
 	"sluice/gateway/policy"
 )
 
@@ -84,11 +85,4 @@ func quote(s string) string {
 }
 
 // comment returns text that ends within its line.
-func comment(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-}
+func comment(s string) string { return ascii.ReplaceControls(strings.ToValidUTF8(s, "?"), ' ') }
