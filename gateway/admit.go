@@ -33,7 +33,7 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	if len(x.rules) > byIP || len(x.fleet) > fleetByIP {
 		var denied int
 		if denied, unidentified = g.identify(x, byIP, fleetByIP); denied >= 0 {
-			g.refuse(ctx, x, denied)
+			g.refuse(ctx, x, x.rules[denied], x.verdicts[denied])
 			return 0, false
 		}
 	}
@@ -43,7 +43,7 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 		if denied < byIP { // the refusal does not depend on the buyer
 			x.buyer = ""
 		}
-		g.refuse(ctx, x, denied)
+		g.refuse(ctx, x, x.rules[denied], x.verdicts[denied])
 		return 0, false
 	case refused:
 		return 0, false
@@ -137,13 +137,8 @@ func (x *exchange) truncate(n, fleet int) {
 
 func (r *rule) isEnforced() bool { return r.Mode == policy.Enforce }
 
-// refuse responds to a request that rule i refuses.
-func (g *Gateway) refuse(ctx *fasthttp.RequestCtx, x *exchange, i int) {
-	g.refuseBy(ctx, x, x.rules[i], x.verdicts[i])
-}
-
-// refuseBy responds to a request that rule r refuses.
-func (g *Gateway) refuseBy(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v limit.Verdict) {
+// refuse responds to a request that rule r refuses.
+func (g *Gateway) refuse(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v limit.Verdict) {
 	if v.Full {
 		r.failed.Inc()
 		x.note("error", r, 0)

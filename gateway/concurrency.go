@@ -96,6 +96,6 @@ func (g *Gateway) overRateLimit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchan
 	if i < 0 {
 		return false
 	}
-	g.refuse(ctx, x, i)
+	g.refuse(ctx, x, x.rules[i], x.verdicts[i])
 	return true
 }

@@ -67,12 +67,12 @@ func (g *Gateway) admitFleet(ctx *fasthttp.RequestCtx, x *exchange) bool {
 		switch c.decision.Outcome {
 		case fleetlimit.Refused:
 			g.refundFleet(x.fleet[:i])
-			g.refuseBy(ctx, x, c.rule, limit.Verdict{Over: true, Wait: c.decision.Wait})
+			g.refuse(ctx, x, c.rule, limit.Verdict{Over: true, Wait: c.decision.Wait})
 			return false
 		case fleetlimit.Unavailable:
 			if c.rule.OnError == policy.Deny {
 				g.refundFleet(x.fleet[:i])
-				g.refuseBy(ctx, x, c.rule, limit.Verdict{Full: true})
+				g.refuse(ctx, x, c.rule, limit.Verdict{Full: true})
 				return false
 			}
 		}

@@ -123,18 +123,14 @@ func (g *Gateway) newProxy(registry prometheus.Registerer) (*proxy.Proxy, error)
 }
 
 func (g *Gateway) readPolicy() (*policy.Policy, error) {
+	c := &g.config
 	switch {
-	case g.config.PolicyPath != "":
-		g.reloader = &reloader{path: g.config.PolicyPath, fleet: g.config.Fleet != nil}
+	case c.PolicyPath != "":
+		g.reloader = &reloader{path: c.PolicyPath, fleet: c.Fleet != nil}
 		p, _, err := g.reloader.read()
 		return p, err
-	case len(g.config.PolicySource) > 0:
-		const name = "policy.lua"
-		p, err := policy.Parse(name, g.config.PolicySource)
-		if err == nil && g.config.Fleet == nil {
-			err = p.CheckFleet(name)
-		}
-		return p, err
+	case len(c.PolicySource) > 0:
+		return parsePolicy("policy.lua", c.PolicySource, c.Fleet != nil)
 	}
 	return nil, errors.New("no policy: name a policy file")
 }

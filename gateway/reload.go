@@ -28,12 +28,18 @@ func (r *reloader) read() (p *policy.Policy, changed bool, err error) {
 		return nil, false, err
 	}
 	if err == nil {
-		p, err = policy.Parse(r.path, source)
-	}
-	if err == nil && !r.fleet {
-		err = p.CheckFleet(r.path)
+		p, err = parsePolicy(r.path, source, r.fleet)
 	}
 	return p, true, err
+}
+
+// parsePolicy parses a policy. fleet permits rules with the scope of the fleet.
+func parsePolicy(name string, source []byte, fleet bool) (*policy.Policy, error) {
+	p, err := policy.Parse(name, source)
+	if err == nil && !fleet {
+		err = p.CheckFleet(name)
+	}
+	return p, err
 }
 
 // reloadPolicy applies a changed policy. An invalid one is logged once, and the previous one stays in force.
