@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/valyala/fasthttp"
 
@@ -34,14 +35,9 @@ func checkOrigins(origins []string) error {
 
 // allowOrigin notes the origin of a request to the API if it is allowed.
 func (g *Gateway) allowOrigin(x *exchange) {
-	if len(x.Headers.Origin) == 0 || len(g.config.CORSOrigins) == 0 || !bytes.HasPrefix(x.path, corsPath) {
-		return
-	}
-	for _, allowed := range g.config.CORSOrigins {
-		if ascii.EqualFold(x.Headers.Origin, allowed) {
-			x.origin = x.Headers.Origin
-			return
-		}
+	isSender := func(allowed string) bool { return ascii.EqualFold(x.Headers.Origin, allowed) }
+	if bytes.HasPrefix(x.path, corsPath) && slices.ContainsFunc(g.config.CORSOrigins, isSender) {
+		x.origin = x.Headers.Origin
 	}
 }
 
