@@ -70,6 +70,10 @@ func (c *Config) setDefaults() {
 	if c.Random == nil {
 		c.Random = rand.IntN
 	}
+	if c.Now == nil {
+		start := time.Now()
+		c.Now = func() time.Duration { return time.Since(start) }
+	}
 }
 
 // DefaultPerClient is the default limit of concurrent requests of one client, as at the nginx edge.

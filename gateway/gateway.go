@@ -43,7 +43,6 @@ import (
 type Gateway struct {
 	config      Config
 	log         *slog.Logger
-	elapsed     func() time.Duration // clock of the limits and the refusal cache
 	wall        func() time.Time
 	policy      atomic.Pointer[snapshot]
 	reloader    *reloader
@@ -93,9 +92,6 @@ func New(config Config) (*Gateway, error) {
 		if err := config.Registry.Register(registry); err != nil {
 			return nil, fmt.Errorf("gateway: metrics: give each gateway a registry of its own: %w", err)
 		}
-	}
-	if g.elapsed = config.Now; g.elapsed == nil {
-		g.elapsed = g.proxy.Elapsed
 	}
 	if config.Fleet != nil {
 		g.fleet = fleetlimit.NewLimiter(fleetlimit.LimiterConfig{Client: config.Fleet, Logger: g.log,
@@ -200,7 +196,7 @@ func (g *Gateway) runOnce() {
 }
 
 // now returns the time in milliseconds of the clock of the limits.
-func (g *Gateway) now() int64 { return g.elapsed().Milliseconds() }
+func (g *Gateway) now() int64 { return g.config.Now().Milliseconds() }
 
 // instant returns the same time in the unit of the limits.
-func (g *Gateway) instant() limit.Instant { return limit.Instant(g.elapsed().Microseconds()) }
+func (g *Gateway) instant() limit.Instant { return limit.Instant(g.config.Now().Microseconds()) }

@@ -7,7 +7,5 @@ type clock struct{ start time.Time }
 
 func newClock() *clock { return &clock{start: time.Now()} }
 
-func (c *clock) elapsed() time.Duration { return time.Since(c.start) }
-
-// now returns the same time in milliseconds.
-func (c *clock) now() int64 { return c.elapsed().Milliseconds() }
+// now returns the time in milliseconds.
+func (c *clock) now() int64 { return time.Since(c.start).Milliseconds() }

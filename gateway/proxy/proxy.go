@@ -52,7 +52,7 @@ type Config struct {
 	MaxBody       int  // bytes of a request body
 	Limits
 
-	Now  func() time.Duration                                        // optional; clock of Request.SentAt, default Elapsed
+	Now  func() time.Duration                                        // clock of Request.SentAt
 	Dial func(ctx context.Context, address string) (net.Conn, error) // optional; default TCP or Unix with DialTimeout
 }
 
@@ -98,9 +98,6 @@ func New(config Config) (*Proxy, error) {
 	config.setDefaults()
 	p := &Proxy{config: config, clock: newClock(), metrics: newMetrics(config.Registry)}
 	var errs []error
-	if config.Now == nil {
-		p.config.Now = p.clock.elapsed
-	}
 	p.draining, p.endStreams = context.WithCancel(context.Background())
 	switch n := len(config.Upstreams); {
 	case n == 0:
@@ -126,6 +123,3 @@ func New(config Config) (*Proxy, error) {
 	}
 	return p, errors.Join(errs...)
 }
-
-// Elapsed returns the monotonic time since New.
-func (p *Proxy) Elapsed() time.Duration { return p.clock.elapsed() }
