@@ -11,13 +11,8 @@ import (
 // file: opening a pipe may block forever.
 func Source(path string) ([]byte, error) {
 	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, readError(path, reason(err))
-	case info.IsDir():
-		return nil, readError(path, isDirectory)
-	case !info.Mode().IsRegular():
-		return nil, readError(path, "it is not a regular file")
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return nil, readError(path, errors.New("it is not a regular file"))
 	}
 	return load(path)
 }
@@ -26,29 +21,23 @@ func Source(path string) ([]byte, error) {
 func load(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, readError(path, reason(err))
+		return nil, readError(path, err)
 	}
 	defer f.Close()
 	source, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
 	if err != nil {
-		return nil, readError(path, reason(err))
+		return nil, readError(path, err)
 	}
 	return source, nil
 }
 
-func readError(path, why string) error {
-	return Findings{{File: path, Message: "cannot be read: " + why}}
-}
-
-const isDirectory = "it is a directory"
-
-// reason returns the text of an error without the path, which the finding contains already.
-func reason(err error) string {
+// readError returns a finding without the path in the text of err, because the finding contains it already.
+func readError(path string, err error) error {
+	why := err.Error()
 	if errors.Is(err, syscall.EISDIR) {
-		return isDirectory
+		why = "it is a directory"
+	} else if pathErr, ok := errors.AsType[*os.PathError](err); ok {
+		why = pathErr.Err.Error()
 	}
-	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
-		return pathErr.Err.Error()
-	}
-	return err.Error()
+	return Findings{{File: path, Message: "cannot be read: " + why}}
 }
