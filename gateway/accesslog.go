@@ -76,35 +76,29 @@ func appendTime(b []byte, now time.Time) []byte {
 
 // appendEntry appends the fields that are known before the response is sent.
 func appendEntry(b []byte, ctx *fasthttp.RequestCtx, x *exchange) []byte {
-	b = append(b, `,"client":"`...)
-	b = x.Client.AppendTo(b)
-	b = appendText(append(b, `","buyer":"`...), x.buyer)
-	b = append(b, `","method":"`...)
+	var method, agent, rule, remaining string
 	if !x.unread {
-		b = appendText(b, ascii.String(ctx.Method()))
+		method, agent = ascii.String(ctx.Method()), ascii.String(ctx.UserAgent())
 	}
-	b = appendText(append(b, `","path":"`...), ascii.String(x.path))
-	b = strconv.AppendInt(append(b, `","status":`...), int64(ctx.Response.StatusCode()), 10)
-	b = append(append(b, `,"verdict":"`...), x.verdict...)
-	b = append(b, `","rule":"`...)
-	remaining := ""
 	if x.rule != nil {
-		b = append(b, x.rule.Name...)
-		remaining = strconv.Itoa(x.remaining)
+		rule, remaining = x.rule.Name, strconv.Itoa(x.remaining)
 	}
-	b = append(append(b, `","remaining":"`...), remaining...)
-	b = append(append(b, `","shadow":"`...), x.shadow...)
-	b = appendText(append(b, `","reason":"`...), x.reason)
-	b = append(append(b, `","request_id":"`...), x.ID[:]...)
-	b = append(append(b, `","upstream":"`...), x.Attempts.Upstreams...)
-	b = append(append(b, `","upstream_status":"`...), x.Attempts.Statuses...)
-	b = append(append(b, `","upstream_seconds":"`...), x.Attempts.Seconds...)
-	b = append(append(b, `","worker":`...), worker...)
-	b = append(b, `,"agent":"`...)
-	if !x.unread {
-		b = appendText(b, ascii.String(ctx.UserAgent()))
-	}
-	return append(b, '"')
+	b = append(x.Client.AppendTo(append(b, `,"client":"`...)), '"')
+	b = appendField(b, "buyer", x.buyer)
+	b = appendField(b, "method", method)
+	b = appendField(b, "path", ascii.String(x.path))
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(ctx.Response.StatusCode()), 10)
+	b = appendField(b, "verdict", x.verdict)
+	b = appendField(b, "rule", rule)
+	b = appendField(b, "remaining", remaining)
+	b = appendField(b, "shadow", x.shadow)
+	b = appendField(b, "reason", x.reason)
+	b = appendField(b, "request_id", ascii.String(x.ID[:]))
+	b = appendField(b, "upstream", ascii.String(x.Attempts.Upstreams))
+	b = appendField(b, "upstream_status", ascii.String(x.Attempts.Statuses))
+	b = appendField(b, "upstream_seconds", ascii.String(x.Attempts.Seconds))
+	b = append(append(b, `,"worker":`...), worker...)
+	return appendField(b, "agent", agent)
 }
 
 var worker = strconv.Itoa(os.Getpid())
@@ -139,6 +133,12 @@ func (l *accessLog) write() {
 	}
 	l.failed = err != nil
 	l.lines = l.lines[:0]
+}
+
+// appendField appends a field of JSON.
+func appendField(b []byte, name, text string) []byte {
+	b = append(append(append(b, `,"`...), name...), `":"`...)
+	return append(appendText(b, text), '"')
 }
 
 // appendText appends s as the inside of a JSON string.
