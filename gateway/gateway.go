@@ -182,8 +182,8 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 
 const maintainEvery = time.Second
 
-// runOnce reloads changed files, writes the access log, and drops expired buckets and cache entries. It is safe for
-// concurrent use.
+// runOnce reloads changed files, writes the access log, and drops expired buckets, cache entries and connections. It is
+// safe for concurrent use.
 func (g *Gateway) runOnce() {
 	g.maintenance.Lock()
 	defer g.maintenance.Unlock()
@@ -192,6 +192,7 @@ func (g *Gateway) runOnce() {
 	g.access.flush()
 	g.metrics.buckets.Set(float64(g.table.Evict(g.instant())))
 	g.refusals.Evict(g.now())
+	g.proxy.Prune()
 	g.metrics.bypassEntries.Set(float64(g.refusals.Entries()))
 }
 

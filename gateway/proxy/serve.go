@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"sync"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/internal/ascii"
-	"sluice/internal/loop"
 	"sluice/internal/plural"
 )
 
@@ -29,9 +26,6 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 		Concurrency:           2 * c.MaxConns, // the listener enforces the limit, and does not count connections that linger
 		NoDefaultServerHeader: true, NoDefaultContentType: true, DisablePreParseMultipartForm: true, CloseOnShutdown: true,
 	}
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() { p.prune(background) })
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()
 	c.Logger.Info("edge listening", "address", ln.Addr().String())
@@ -47,8 +41,6 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 		err = p.drain(ctx, server, l)
 	}
-	stop()
-	running.Wait()
 	for _, u := range p.balancer.upstreams {
 		u.close()
 	}
@@ -72,14 +64,10 @@ func (p *Proxy) drain(ctx context.Context, server *fasthttp.Server, l *listener)
 	return nil
 }
 
-const pruneEvery = time.Second
-
-// prune closes backend connections that have been idle for too long, until ctx ends.
-func (p *Proxy) prune(ctx context.Context) {
-	for range loop.Ticks(ctx, pruneEvery) {
-		for _, u := range p.balancer.upstreams {
-			u.prune()
-		}
+// Prune closes backend connections that have been idle for too long. Call it about once a second.
+func (p *Proxy) Prune() {
+	for _, u := range p.balancer.upstreams {
+		u.prune()
 	}
 }
 
