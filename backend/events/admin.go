@@ -71,11 +71,11 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	for _, name := range known {
-		i := slices.IndexFunc(groups, func(s GroupStatus) bool { return s.Name == name })
+	for _, g := range known {
+		i := slices.IndexFunc(groups, func(s GroupStatus) bool { return s.Name == g.Name })
 		if i < 0 { // Redis lost it, or it was not created there yet
 			i = len(groups)
-			groups = append(groups, GroupStatus{Name: name, Lag: last})
+			groups = append(groups, GroupStatus{Name: g.Name, Lag: max(last-g.Start, 0)})
 		}
 		groups[i].Known = true
 	}
@@ -144,7 +144,7 @@ func (d *Admin) oldest(ctx context.Context, g redis.XInfoGroup) (time.Duration, 
 
 // exists returns ErrNoGroup if no group has this name.
 func (d *Admin) exists(ctx context.Context, name string) error {
-	if err := d.store.RequireGroup(ctx, name); !isNotFound(err) {
+	if _, err := d.store.Group(ctx, name); !isNotFound(err) {
 		return err
 	}
 	found, err := d.inRedis(ctx, name)

@@ -33,8 +33,8 @@ type Handler func(ctx context.Context, events []Event) error
 
 // consumerStore is the part of Store that a Consumer uses; tests replace it to inject faults.
 type consumerStore interface {
-	AddGroup(ctx context.Context, name string) error
-	RequireGroup(ctx context.Context, name string) error
+	AddGroup(ctx context.Context, name string, fromNow bool) (Group, error)
+	Group(ctx context.Context, name string) (Group, error)
 	AddDeadLetter(ctx context.Context, l DeadLetter) error
 	RemoveDeadLetter(ctx context.Context, group, eventID string) error
 	LeaseRetry(ctx context.Context, group string, lease time.Duration) (*DeadLetter, error)
@@ -43,6 +43,8 @@ type consumerStore interface {
 
 // Config tunes a Consumer. Zero fields take the defaults named here. Every instance of a group should use the same.
 type Config struct {
+	// a new group begins with the events from now on; otherwise with all that are still stored
+	FromNow     bool
 	Concurrency int // batches handled concurrently; 2
 	Batch       int // events in a batch, at most; 100
 	// lease of an instance's events, which it renews; after that other instances claim them; 30 s, at least 10 ms
@@ -153,22 +155,24 @@ func (c *Consumer) join(ctx context.Context, first bool) error {
 }
 
 // tryJoin returns sale.ErrNotFound if the group is not registered.
-func (c *Consumer) tryJoin(ctx context.Context, first bool) error {
-	register := c.store.RequireGroup
+func (c *Consumer) tryJoin(ctx context.Context, first bool) (err error) {
+	var g Group
 	if first {
-		register = c.store.AddGroup
+		g, err = c.store.AddGroup(ctx, c.group, c.cfg.FromNow)
+	} else {
+		g, err = c.store.Group(ctx, c.group)
 	}
-	if err := register(ctx, c.group); err != nil {
+	if err != nil {
 		return err
 	}
-	if err := join(ctx, c.client, c.space, c.group); err != nil {
+	if err := join(ctx, c.client, c.space, g); err != nil {
 		return err
 	}
 	// If the group was removed meanwhile, it is removed from Redis again; otherwise the stream would wait for it forever.
 	// A stop does not interrupt that.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	err := c.store.RequireGroup(ctx, c.group)
+	_, err = c.store.Group(ctx, c.group)
 	if isNotFound(err) {
 		if err := destroy(ctx, c.client, c.space, c.group); err != nil {
 			return err

@@ -164,7 +164,7 @@ func TestDroppedDeadLetterStaysDroppedAfterACrash(t *testing.T) {
 	on(t, func(w *world) {
 		ctx := w.Context()
 		w.start(w.relay(events.RelayConfig{}).Run)
-		if err := w.store.AddGroup(ctx, "g"); err != nil {
+		if _, err := w.store.AddGroup(ctx, "g", false); err != nil {
 			w.Fatal(err)
 		}
 		orders := w.buy(2)
@@ -428,15 +428,22 @@ func TestLongHandlerKeepsItsEvents(t *testing.T) {
 	})
 }
 
-func TestGroupThatBeginsBeforeTheStreamReceivesAllEvents(t *testing.T) {
+func TestGroupBeginsWithStoredOrNewEvents(t *testing.T) {
 	on(t, func(w *world) {
-		s := newSink()
-		w.start(w.consumer(w.client(), "early", s.Handle, events.Config{}).Run)
+		s, late := newSink(), newSink()
+		w.start(w.consumer(w.client(), "early", s.Handle, events.Config{FromNow: true}).Run) // the stream does not exist yet
 		testenv.Eventually(w, patience, "the group exists",
-			func() bool { return w.store.RequireGroup(w.Context(), "early") == nil })
-		orders := w.buy(5)
+			func() bool { g, err := w.store.Group(w.Context(), "early"); return err == nil && g.Start == 0 })
+		first := w.buy(5)
 		w.start(w.relay(events.RelayConfig{}).Run)
-		testenv.Eventually(w, patience, "the group has all events", func() bool { return s.has(created(orders)) })
+		testenv.Eventually(w, patience, "the early group has all events", func() bool { return s.has(created(first)) })
+		w.start(w.consumer(w.client(), "late", late.Handle, events.Config{FromNow: true}).Run)
+		testenv.Eventually(w, patience, "the late group exists",
+			func() bool { g, err := w.store.Group(w.Context(), "late"); return err == nil && g.Start == 5 })
+		second := w.buy(5)
+		testenv.Eventually(w, patience, "the late group has the new events", func() bool { return late.has(created(second)) })
+		testenv.Eventually(w, patience, "the early group has all events",
+			func() bool { return s.has(created(slices.Concat(first, second))) })
 	})
 }
 
@@ -555,7 +562,7 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 			w.Fatal(err)
 		}
 		unknown("by-hand", false)
-		if err := w.store.AddGroup(ctx, "not-begun"); err != nil {
+		if _, err := w.store.AddGroup(ctx, "not-begun", false); err != nil {
 			w.Fatal(err)
 		}
 		unknown("not-begun", false)
@@ -590,11 +597,11 @@ type hookedStore struct {
 	do    atomic.Pointer[func()]
 }
 
-func (s *hookedStore) RequireGroup(ctx context.Context, name string) error {
+func (s *hookedStore) Group(ctx context.Context, name string) (events.Group, error) {
 	if do := s.do.Load(); do != nil && s.known() {
 		s.once.Do(*do)
 	}
-	return s.Store.RequireGroup(ctx, name)
+	return s.Store.Group(ctx, name)
 }
 
 // A group is removed, and its consumer stopped, just after the consumer has created it again in a Redis that had lost

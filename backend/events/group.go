@@ -29,17 +29,18 @@ func ValidateGroup(name string) error {
 // Register registers a group in SQL and in Redis. It receives all events that are still stored, and the events from now
 // on wait for its consumers. A registered group is left unchanged. An error wraps sale.ErrUnavailable.
 func Register(ctx context.Context, db *Store, client redisconn.Client, space keyspace.Space, name string) error {
-	if err := db.AddGroup(ctx, name); err != nil {
+	g, err := db.AddGroup(ctx, name, false)
+	if err != nil {
 		return err
 	}
-	return join(ctx, client, space, name)
+	return join(ctx, client, space, g)
 }
 
 // join creates a registered group in Redis, and the stream, if they do not exist.
-func join(ctx context.Context, client redisconn.Client, space keyspace.Space, name string) error {
-	err := client.XGroupCreateMkStream(ctx, space.Events(), name, "0").Err()
+func join(ctx context.Context, client redisconn.Client, space keyspace.Space, g Group) error {
+	err := client.XGroupCreateMkStream(ctx, space.Events(), g.Name, streamID(g.Start)).Err()
 	if err != nil && !strings.Contains(err.Error(), "BUSYGROUP") {
-		return wrap("create group "+name, err)
+		return wrap("create group "+g.Name, err)
 	}
 	return nil
 }
@@ -52,6 +53,8 @@ func destroy(ctx context.Context, client redisconn.Client, space keyspace.Space,
 	}
 	return nil
 }
+
+func streamID(position int64) string { return fmt.Sprintf("%d-0", position) }
 
 // PositionOf returns the position of the stream entry with this id; 0 for an entry of another program.
 func PositionOf(id string) int64 {

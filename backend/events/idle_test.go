@@ -84,11 +84,17 @@ func (s *noEvents) DropChanges(context.Context, int, func(context.Context) (bool
 	return nil
 }
 
-func (s *noEvents) Groups(context.Context) ([]string, error) { return []string{"g"}, nil }
+func (s *noEvents) Groups(context.Context) ([]events.Group, error) {
+	return []events.Group{{Name: "g"}}, nil
+}
 
-func (s *noEvents) AddGroup(context.Context, string) error { return nil }
+func (s *noEvents) AddGroup(context.Context, string, bool) (events.Group, error) {
+	return events.Group{Name: "g"}, nil
+}
 
-func (s *noEvents) RequireGroup(context.Context, string) error { return nil }
+func (s *noEvents) Group(context.Context, string) (events.Group, error) {
+	return events.Group{Name: "g"}, nil
+}
 
 func (s *noEvents) AddDeadLetter(context.Context, events.DeadLetter) error { return nil }
 

@@ -186,26 +186,28 @@ func TestChangeThatBecomesVisibleAfterTheCheckIsNotDropped(t *testing.T) {
 // added.
 func TestGroupIsNotAddedWhileChangesAreDropped(t *testing.T) {
 	t.Parallel()
-	ctx, e := t.Context(), onPostgres(t)
-	e.create(t, "s", 100)
-	for _, o := range storetest.Orders("s", 3) {
-		e.write(t, o)
-	}
-	sql := storetest.Connect(t, e.url)
-	added, early := make(chan error, 1), false
-	check := func(context.Context) (bool, error) {
-		go func() { added <- e.AddGroup(t.Context(), "a") }()
-		testenv.Eventually(t, time.Minute, "the group is added or waits", func() bool {
-			early = len(added) > 0
-			return early || storetest.Waiting(t, sql) > 0
-		})
-		return false, nil
-	}
-	if err := e.DropChanges(ctx, 1, check); err != nil || early {
-		t.Errorf("the group was added while changes were dropped: %v, %v", early, err)
-	}
-	if err := <-added; err != nil {
-		t.Error(err)
+	for _, fromNow := range []bool{false, true} {
+		ctx, e := t.Context(), onPostgres(t)
+		e.create(t, "s", 100)
+		for _, o := range storetest.Orders("s", 3) {
+			e.write(t, o)
+		}
+		sql := storetest.Connect(t, e.url)
+		added, early := make(chan error, 1), false
+		check := func(context.Context) (bool, error) {
+			go func() { _, err := e.AddGroup(t.Context(), "a", fromNow); added <- err }()
+			testenv.Eventually(t, time.Minute, "the group is added or waits", func() bool {
+				early = len(added) > 0
+				return early || storetest.Waiting(t, sql) > 0
+			})
+			return false, nil
+		}
+		if err := e.DropChanges(ctx, 1, check); err != nil || early {
+			t.Errorf("from now %v: the group was added while changes were dropped: %v, %v", fromNow, early, err)
+		}
+		if err := <-added; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -230,7 +232,7 @@ func TestTransactionsOfDeleteChangesAreBounded(t *testing.T) {
 func TestTransactionsOfRemoveGroupAreBounded(t *testing.T) {
 	t.Parallel()
 	ctx, e := t.Context(), onPostgres(t)
-	if err := e.AddGroup(ctx, "g"); err != nil {
+	if _, err := e.AddGroup(ctx, "g", false); err != nil {
 		t.Fatal(err)
 	}
 	boundDeletions(t, e, "event_dead_letters")
@@ -249,7 +251,7 @@ func TestTransactionsOfRemoveGroupAreBounded(t *testing.T) {
 func TestRemovalOfAGroupThatEndsEarlyIsLogged(t *testing.T) {
 	t.Parallel()
 	ctx, e := t.Context(), onPostgres(t)
-	if err := e.AddGroup(ctx, "g"); err != nil {
+	if _, err := e.AddGroup(ctx, "g", false); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Exec(t, e.url, "INSERT INTO event_dead_letters (group_name, event_id, position, body, reason, deliveries) "+

@@ -12,7 +12,7 @@ import (
 // A later event may be acknowledged first: the position stays before the first unacknowledged one.
 func TestProgressHasNoGaps(t *testing.T) {
 	on(t, func(w *world) {
-		if err := w.store.AddGroup(w.Context(), "g"); err != nil {
+		if _, err := w.store.AddGroup(w.Context(), "g", false); err != nil {
 			w.Fatal(err)
 		}
 		if err := w.raw.XGroupCreateMkStream(w.Context(), space.Events(), "g", "0").Err(); err != nil {

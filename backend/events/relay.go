@@ -20,7 +20,7 @@ type relayStore interface {
 	Changes(ctx context.Context, after int64, limit int) ([]Event, error)
 	DeleteChanges(ctx context.Context, upTo int64) error
 	DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error
-	Groups(ctx context.Context) ([]string, error)
+	Groups(ctx context.Context) ([]Group, error)
 }
 
 // RelayConfig tunes a Relay. Zero fields take the defaults named here.
@@ -250,8 +250,8 @@ func (r *Relay) Trim(ctx context.Context) error {
 		return err
 	}
 	args := []any{r.done, r.cfg.Keep}
-	for _, name := range groups {
-		args = append(args, name, 0)
+	for _, g := range groups {
+		args = append(args, g.Name, g.Start)
 	}
 	answer, err := redisscript.Run(ctx, r.client, "event_trim", []string{r.space.Events()}, args...).Slice()
 	if err != nil {
@@ -300,7 +300,7 @@ func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 	}
 	for _, n := range names {
 		name, _ := n.(string)
-		if slices.Contains(groups, name) {
+		if slices.ContainsFunc(groups, func(g Group) bool { return g.Name == name }) {
 			r.cfg.Log.Info("consumer group created in Redis; if Redis had lost it, it receives again the events that not "+
 				"every group has acknowledged", "group", name)
 		} else if err := destroy(ctx, r.client, r.space, name); err != nil {

@@ -114,7 +114,7 @@ func TestConcurrentRelaysMoveEventsOnce(t *testing.T) {
 func TestRelayFillsAnEmptiedRedis(t *testing.T) {
 	on(t, func(w *world) {
 		for _, name := range []string{"a", "b"} {
-			if err := w.store.AddGroup(w.Context(), name); err != nil {
+			if _, err := w.store.AddGroup(w.Context(), name, false); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -161,7 +161,7 @@ func TestStreamIsBoundedAndNothingUnacknowledgedIsTrimmed(t *testing.T) {
 	on(t, func(w *world) {
 		const bound = 40
 		for _, name := range []string{"fast", "slow"} {
-			if err := w.store.AddGroup(w.Context(), name); err != nil {
+			if _, err := w.store.AddGroup(w.Context(), name, false); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -263,7 +263,7 @@ func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
 	for name, add := range map[string]func(w *world) error{
 		"none":     func(*world) error { return nil },
 		"in Redis": inRedis,
-		"in SQL":   func(w *world) error { return w.store.AddGroup(w.Context(), "a") },
+		"in SQL":   func(w *world) error { _, err := w.store.AddGroup(w.Context(), "a", true); return err },
 		"an open page": func(w *world) error {
 			return w.raw.Set(w.Context(), space.EventPages(), "1", time.Hour).Err()
 		},
@@ -320,7 +320,7 @@ func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
 
 func TestRelayWakesImmediatelyAndTakesTurns(t *testing.T) {
 	on(t, func(w *world) {
-		if err := w.store.AddGroup(w.Context(), "a"); err != nil { // without a group, a relay rests for a Poll
+		if _, err := w.store.AddGroup(w.Context(), "a", false); err != nil { // without a group, a relay rests for a Poll
 			w.Fatal(err)
 		}
 		wake := loop.NewWake()

@@ -24,18 +24,20 @@ func eventGroups(t *testing.T, e *env) {
 	e.write(t, storetest.Orders("s", 3)...)
 	e.allChanges(t, 0, 10)
 	for range 2 {
-		for _, name := range []string{"new", "all"} {
-			if err := e.AddGroup(e.ctx, name); err != nil {
-				t.Fatal(err)
-			}
+		if g, err := e.AddGroup(e.ctx, "all", false); err != nil || g.Start != 0 || g.Name != "all" ||
+			time.Since(g.Created).Abs() > time.Minute {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		if g, err := e.AddGroup(e.ctx, "new", true); err != nil || g.Start != 3 {
+			t.Fatalf("%+v, %v", g, err)
 		}
 		e.write(t, storetest.Orders("s", 3)...)
 		e.allChanges(t, 3, 10)
 	}
-	if names, err := e.Groups(e.ctx); err != nil || !slices.Equal(names, []string{"all", "new"}) {
-		t.Fatalf("%q, %v", names, err)
+	if g, err := e.Groups(e.ctx); err != nil || len(g) != 2 || g[0].Name != "all" || g[1].Start != 3 {
+		t.Fatalf("%+v, %v", g, err)
 	}
-	if err := e.RequireGroup(e.ctx, "none"); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := e.Group(e.ctx, "none"); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("unknown group: %v", err)
 	}
 	if err := e.AddDeadLetter(e.ctx, events.DeadLetter{Group: "new", EventID: "1.paid", Reason: "r"}); err != nil {
@@ -236,7 +238,7 @@ func TestDeadLettersAreFoundByTheExactSale(t *testing.T) {
 func TestRetriesAreLeasedOnceByConcurrentConsumers(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		const letters, consumers = 60, 6
-		if err := e.AddGroup(e.ctx, "g"); err != nil {
+		if _, err := e.AddGroup(e.ctx, "g", false); err != nil {
 			t.Fatal(err)
 		}
 		for i := range letters {
@@ -294,7 +296,7 @@ func TestGivenUpDeadLetterIsNotStoredAgain(t *testing.T) {
 				t.Errorf("%v, %v; want %d", n, err, want)
 			}
 		}
-		if err := e.AddGroup(e.ctx, "g"); err != nil {
+		if _, err := e.AddGroup(e.ctx, "g", false); err != nil {
 			t.Fatal(err)
 		}
 		add("1.paid", nil)
@@ -309,7 +311,7 @@ func TestGivenUpDeadLetterIsNotStoredAgain(t *testing.T) {
 		}
 		add("2.paid", sale.ErrNotFound)
 		count(0)
-		if err := e.AddGroup(e.ctx, "g"); err != nil {
+		if _, err := e.AddGroup(e.ctx, "g", false); err != nil {
 			t.Fatal(err)
 		}
 		add("1.paid", nil) // a new group handles all again
@@ -329,7 +331,7 @@ func TestGivenUpDeadLetterIsNotStoredConcurrently(t *testing.T) {
 			ctx, url := t.Context(), storetest.Postgres(t)
 			db := storetest.Open(t, url)
 			e := &env{db, events.NewStore(db.DB), url, ctx}
-			if err := e.AddGroup(ctx, "g"); err != nil {
+			if _, err := e.AddGroup(ctx, "g", false); err != nil {
 				t.Fatal(err)
 			}
 			l := events.DeadLetter{Group: "g", EventID: "1.paid", Position: 1, Body: "{}", Reason: "r"}

@@ -2,35 +2,56 @@ package events
 
 import (
 	"context"
+	"time"
 
 	"sluice/backend/store"
 	"sluice/internal/plural"
 )
 
-// AddGroup registers a group of consumers, which receives all events that are still stored. A registered group is left
-// unchanged. No change that is stored when AddGroup returns, or made later, is dropped.
-func (s *Store) AddGroup(ctx context.Context, name string) error {
-	return s.db.Update(ctx, "events: add group "+name, func(ctx context.Context, c store.Conn) error {
+// Group is a group of consumers. It receives every event.
+type Group struct {
+	Name    string
+	Start   int64 // last position before the group's first event
+	Created time.Time
+}
+
+const selectGroups = "SELECT name, start_position, created_at FROM event_groups"
+
+func scanGroup(row store.Scanner) (g Group, err error) {
+	err = row.Scan(&g.Name, &g.Start, store.Time(&g.Created))
+	return g, err
+}
+
+// AddGroup registers a group and returns it. The group receives all events that are still stored or, with fromNow, the
+// events that get a position from now on. A registered group is left unchanged. No change that is stored when AddGroup
+// returns, or made later, is dropped.
+func (s *Store) AddGroup(ctx context.Context, name string, fromNow bool) (Group, error) {
+	op := "events: add group " + name
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (Group, error) {
 		// The lock excludes DropChanges, which checks that there is no group.
-		if _, err := lockPosition(ctx, c); err != nil {
-			return err
+		start, err := lockPosition(ctx, c)
+		if !fromNow {
+			start = 0
 		}
-		_, err := c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, 0) ON CONFLICT (name) DO NOTHING",
-			name)
-		return err
+		if err == nil {
+			_, err = c.Exec(ctx, "INSERT INTO event_groups (name, start_position) VALUES ($1, $2) "+
+				"ON CONFLICT (name) DO NOTHING", name, start)
+		}
+		if err != nil {
+			return Group{}, err
+		}
+		return store.GetRow(ctx, c, scanGroup, selectGroups+" WHERE name = $1", name)
 	})
 }
 
-// RequireGroup returns sale.ErrNotFound if no group of this name is registered.
-func (s *Store) RequireGroup(ctx context.Context, name string) error {
-	const query = "SELECT name FROM event_groups WHERE name = $1"
-	_, err := store.ViewRow(ctx, s.db, "events: group "+name, store.Column[string], query, name)
-	return err
+// Group returns a group, or sale.ErrNotFound.
+func (s *Store) Group(ctx context.Context, name string) (Group, error) {
+	return store.ViewRow(ctx, s.db, "events: group "+name, scanGroup, selectGroups+" WHERE name = $1", name)
 }
 
-// Groups returns the names of all groups, sorted.
-func (s *Store) Groups(ctx context.Context) ([]string, error) {
-	return store.ViewRows(ctx, s.db, "events: groups", store.Column[string], "SELECT name FROM event_groups ORDER BY name")
+// Groups returns all groups, by name.
+func (s *Store) Groups(ctx context.Context) ([]Group, error) {
+	return store.ViewRows(ctx, s.db, "events: groups", scanGroup, selectGroups+" ORDER BY name")
 }
 
 // RemoveGroup deletes a group and its dead letters, and logs it with the actor and the reason of the context, also if

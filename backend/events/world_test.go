@@ -395,17 +395,19 @@ func (s crashingStore) DropChanges(ctx context.Context, keep int, inUse func(con
 	return s.m.boundary(func() error { return s.Store.DropChanges(ctx, keep, inUse) })
 }
 
-func (s crashingStore) Groups(ctx context.Context) (g []string, err error) {
+func (s crashingStore) Groups(ctx context.Context) (g []events.Group, err error) {
 	err = s.m.boundary(func() error { g, err = s.Store.Groups(ctx); return err })
 	return g, err
 }
 
-func (s crashingStore) AddGroup(ctx context.Context, name string) error {
-	return s.m.boundary(func() error { return s.Store.AddGroup(ctx, name) })
+func (s crashingStore) AddGroup(ctx context.Context, name string, fromNow bool) (g events.Group, err error) {
+	err = s.m.boundary(func() error { g, err = s.Store.AddGroup(ctx, name, fromNow); return err })
+	return g, err
 }
 
-func (s crashingStore) RequireGroup(ctx context.Context, name string) error {
-	return s.m.boundary(func() error { return s.Store.RequireGroup(ctx, name) })
+func (s crashingStore) Group(ctx context.Context, name string) (g events.Group, err error) {
+	err = s.m.boundary(func() error { g, err = s.Store.Group(ctx, name); return err })
+	return g, err
 }
 
 func (s crashingStore) AddDeadLetter(ctx context.Context, l events.DeadLetter) error {
