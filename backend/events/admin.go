@@ -55,7 +55,7 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	last, err := d.last(ctx)
+	last, err := newestPosition(ctx, d.client, d.space)
 	if err != nil {
 		return Status{}, err
 	}
@@ -86,22 +86,13 @@ func (d *Admin) Status(ctx context.Context) (Status, error) {
 	return Status{Stream: entries, UnrelayedSeconds: unrelayed.Seconds(), Groups: groups}, nil
 }
 
-// last returns the position of the newest event in the stream; 0: there is none.
-func (d *Admin) last(ctx context.Context) (int64, error) {
-	newest, err := d.client.XRevRangeN(ctx, d.space.Events(), "+", "-", 1).Result()
-	if err != nil || len(newest) == 0 {
-		return 0, wrap("status", err)
-	}
-	return PositionOf(newest[0].ID), nil
-}
-
 // statusInRedis returns the groups that Redis has; not nil. last is the position of the newest event.
 func (d *Admin) statusInRedis(ctx context.Context, last int64) ([]GroupStatus, error) {
-	groups := []GroupStatus{}
-	found, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
-	if err != nil && !noGroup(err) {
-		return nil, wrap("status", err)
+	found, err := groupsInRedis(ctx, d.client, d.space)
+	if err != nil {
+		return nil, err
 	}
+	groups := []GroupStatus{}
 	for _, g := range found {
 		oldest, err := d.oldest(ctx, g)
 		if err != nil {
@@ -156,11 +147,8 @@ func (d *Admin) exists(ctx context.Context, name string) error {
 
 // inRedis reports whether Redis has a group of this name.
 func (d *Admin) inRedis(ctx context.Context, name string) (bool, error) {
-	groups, err := d.client.XInfoGroups(ctx, d.space.Events()).Result()
-	if err != nil && !noGroup(err) {
-		return false, wrap("find group "+name, err)
-	}
-	return slices.ContainsFunc(groups, func(g redis.XInfoGroup) bool { return g.Name == name }), nil
+	groups, err := groupsInRedis(ctx, d.client, d.space)
+	return slices.ContainsFunc(groups, func(g redis.XInfoGroup) bool { return g.Name == name }), err
 }
 
 // DeadLetters returns one page of a group's dead letters. Errors: ErrNoGroup; a *sale.InvalidError for a bad name.

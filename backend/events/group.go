@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -52,6 +54,25 @@ func destroy(ctx context.Context, client redisconn.Client, space keyspace.Space,
 		return wrap("remove group "+name, err)
 	}
 	return nil
+}
+
+// groupsInRedis returns the groups that Redis has, also those of programs that are not registered in SQL; none if there
+// is no stream.
+func groupsInRedis(ctx context.Context, client redisconn.Client, space keyspace.Space) ([]redis.XInfoGroup, error) {
+	groups, err := client.XInfoGroups(ctx, space.Events()).Result()
+	if noGroup(err) {
+		return nil, nil
+	}
+	return groups, wrap("read the groups", err)
+}
+
+// newestPosition returns the position of the newest event in the stream; 0: there is none.
+func newestPosition(ctx context.Context, client redisconn.Client, space keyspace.Space) (int64, error) {
+	newest, err := client.XRevRangeN(ctx, space.Events(), "+", "-", 1).Result()
+	if err != nil || len(newest) == 0 {
+		return 0, wrap("read the end of the stream", err)
+	}
+	return PositionOf(newest[0].ID), nil
 }
 
 func streamID(position int64) string { return fmt.Sprintf("%d-0", position) }

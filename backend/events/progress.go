@@ -2,8 +2,11 @@ package events
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -60,23 +63,21 @@ func (p *Progress) Position(ctx context.Context) int64 {
 func (p *Progress) acknowledged(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
 	defer cancel()
-	groups, err := p.client.XInfoGroups(ctx, p.space.Events()).Result()
+	groups, err := groupsInRedis(ctx, p.client, p.space)
+	if err != nil {
+		return 0, err
+	}
+	i := slices.IndexFunc(groups, func(g redis.XInfoGroup) bool { return g.Name == p.group })
+	if i < 0 {
+		return 0, ErrNoGroup
+	}
+	pending, err := p.client.XPending(ctx, p.space.Events(), p.group).Result()
 	if err != nil {
 		return 0, wrap("progress", err)
 	}
-	for _, g := range groups {
-		if g.Name != p.group {
-			continue
-		}
-		pending, err := p.client.XPending(ctx, p.space.Events(), p.group).Result()
-		if err != nil {
-			return 0, wrap("progress", err)
-		}
-		upTo := PositionOf(g.LastDeliveredID)
-		if pending.Count > 0 {
-			upTo = min(upTo, PositionOf(pending.Lower)-1)
-		}
-		return upTo, nil
+	upTo := PositionOf(groups[i].LastDeliveredID)
+	if pending.Count > 0 {
+		upTo = min(upTo, PositionOf(pending.Lower)-1)
 	}
-	return 0, ErrRemoved
+	return upTo, nil
 }

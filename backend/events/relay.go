@@ -63,7 +63,6 @@ type Relay struct {
 	cfg    RelayConfig
 
 	ends    int64 // last known end of the stream; -1: unknown
-	rested  bool  // the relay has rested since it read ends
 	entries int64
 	settled bool  // the stream and SQL hold nothing that a trim would delete
 	done    int64 // events up to here are deleted from SQL, so Redis may delete them too
@@ -112,17 +111,24 @@ func (r *Relay) turn(ctx context.Context, retry *loop.Backoff) {
 	}
 }
 
-// rest waits until another step may have work.
+// rest waits until another step may have work. Afterwards the end of the stream is unknown if Redis has lost events.
 func (r *Relay) rest(ctx context.Context) {
-	if r.full() {
+	switch {
+	case r.full():
 		loop.Sleep(ctx, r.cfg.Poll/20) // there is no notification of a group's progress
 		return
-	}
-	r.rested = true // the next step checks whether Redis has lost events
-	if r.unread {
+	case r.unread:
 		loop.Sleep(ctx, r.cfg.Poll)
-		return
+	default:
+		r.awaitWake(ctx)
 	}
+	if newest, err := newestPosition(ctx, r.client, r.space); err != nil || newest != r.ends {
+		r.ends = -1 // the next step reads it again, or reports the error
+	}
+}
+
+// awaitWake waits for a wake-up, for up to Poll.
+func (r *Relay) awaitWake(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*r.cfg.Poll+redisconn.IOTimeout)
 	defer cancel()
 	if _, err := redisconn.AwaitToken(ctx, r.client, r.space.EventWake(), r.cfg.Poll); err != nil {
@@ -135,8 +141,11 @@ func (r *Relay) full() bool { return r.entries >= int64(r.cfg.Bound) }
 // RunOnce moves one batch of events and, when it is due, deletes what every group has acknowledged. moved is 0 if there
 // was nothing to move, or the stream is full.
 func (r *Relay) RunOnce(ctx context.Context) (moved int, err error) {
-	if err := r.findEnd(ctx); err != nil {
-		return 0, err
+	if r.ends < 0 {
+		r.settled = false
+		if err := r.append(ctx, -1, nil); err != nil {
+			return 0, err
+		}
 	}
 	if r.trimDue(time.Now()) {
 		if err := r.tidy(ctx); err != nil {
@@ -203,30 +212,6 @@ func (r *Relay) tidy(ctx context.Context) error {
 // settledPolls is how many Polls lie between two trims while there is nothing to delete.
 const settledPolls = 10
 
-// findEnd reads where the stream ends. If its newest entry is the last one that the relay has added, the end is known.
-func (r *Relay) findEnd(ctx context.Context) error {
-	if r.ends >= 0 && r.rested {
-		newest, err := r.client.XRevRangeN(ctx, r.space.Events(), "+", "-", 1).Result()
-		if err != nil {
-			return wrap("read the end of the stream", err)
-		}
-		at := int64(0)
-		for _, entry := range newest {
-			at = PositionOf(entry.ID)
-		}
-		r.rested = false
-		if at == r.ends {
-			return nil
-		}
-		r.ends = -1
-	}
-	if r.ends >= 0 {
-		return nil
-	}
-	r.rested, r.settled = false, false
-	return r.append(ctx, -1, nil)
-}
-
 // append adds events to the stream if it ends at the given position; otherwise it reads where the stream ends.
 func (r *Relay) append(ctx context.Context, ends int64, events []Event) error {
 	args := make([]any, 2, 2+2*len(events))
@@ -275,12 +260,9 @@ func (r *Relay) Trim(ctx context.Context) error {
 // isRead reports whether the stream has a group, such as one of a program that is not registered in SQL, or is read for
 // open pages.
 func (r *Relay) isRead(ctx context.Context) (bool, error) {
-	groups, err := r.client.XInfoGroups(ctx, r.space.Events()).Result()
-	if err != nil && !noGroup(err) { // else there is no stream
-		return false, wrap("look for groups", err)
-	}
-	if err == nil && len(groups) > 0 {
-		return true, nil
+	groups, err := groupsInRedis(ctx, r.client, r.space)
+	if err != nil || len(groups) > 0 {
+		return true, err
 	}
 	return r.pagesOpen(ctx)
 }
