@@ -16,7 +16,7 @@ type result struct {
 	Delivery
 	settled  bool          // it was sent, or no attempt can succeed; otherwise it is due again after a wait
 	after    time.Duration // the wait
-	released bool          // it was interrupted by a stop: not counted as an attempt
+	attempts int           // without one that was interrupted by a stop
 }
 
 // attempt makes one attempt to send a message.
@@ -34,7 +34,7 @@ func (s *Service) attempt(ctx context.Context, v Delivery) result {
 		s.cfg.Metrics.attempted(outcomeSent)
 		return result{Delivery: v, settled: true}
 	case ctx.Err() != nil:
-		return result{Delivery: v, released: true}
+		return result{Delivery: v, attempts: v.Attempts - 1}
 	case errors.Is(err, events.ErrPermanent), errors.Is(err, errGone), v.Attempts >= s.cfg.MaxAttempts:
 		s.drop(ctx, v, err)
 		return result{Delivery: v, settled: true}
@@ -46,7 +46,7 @@ func (s *Service) attempt(ctx context.Context, v Delivery) result {
 	s.cfg.Metrics.attempted(outcomeFailed)
 	s.cfg.Log.Debug("notification failed; retrying",
 		"event", v.EventID, "attempts", v.Attempts, "after", after, "err", err)
-	return result{Delivery: v, after: after}
+	return result{Delivery: v, after: after, attempts: v.Attempts}
 }
 
 // send makes one attempt within its time limit. It returns panics as errors.
@@ -96,16 +96,9 @@ func (s *Service) record(work context.Context, results []result) {
 	loop.Record(work, s.cfg.Hold, s.cfg.Log, "storing results of notifications", func(ctx context.Context) error {
 		var settled []Delivery
 		for _, r := range results {
-			var err error
-			switch {
-			case r.settled:
+			if r.settled {
 				settled = append(settled, r.Delivery)
-			case r.released:
-				err = s.store.Release(ctx, s.process, r.Delivery)
-			default:
-				err = s.store.Delay(ctx, s.process, r.Delivery, r.after)
-			}
-			if err != nil {
+			} else if err := s.store.Delay(ctx, s.process, r.Delivery, r.attempts, r.after); err != nil {
 				return err
 			}
 		}

@@ -152,20 +152,10 @@ func (s *Store) Settle(ctx context.Context, process string, all []Delivery) erro
 	return err
 }
 
-// Delay ends the lease of a message that process still leases by the same lease. It is due again after a wait.
-func (s *Store) Delay(ctx context.Context, process string, v Delivery, wait time.Duration) error {
-	return s.endLease(ctx, "notify: delay", process, v, wait, v.Attempts)
-}
-
-// Release ends a lease as Delay does, without a wait. Its attempt does not count.
-func (s *Store) Release(ctx context.Context, process string, v Delivery) error {
-	return s.endLease(ctx, "notify: release", process, v, 0, v.Attempts-1)
-}
-
-func (s *Store) endLease(
-	ctx context.Context, op, process string, v Delivery, wait time.Duration, attempts int,
-) error {
-	_, err := store.UpdateRows(ctx, s.db, op, "UPDATE notifications SET leased_by = NULL, attempts = $6, due_at = "+
+// Delay ends the lease of a message that process still leases by the same lease. It is due again after a wait, with a
+// number of attempts.
+func (s *Store) Delay(ctx context.Context, process string, v Delivery, attempts int, wait time.Duration) error {
+	_, err := store.UpdateRows(ctx, s.db, "notify: delay", "UPDATE notifications SET leased_by = NULL, attempts = $6, due_at = "+
 		s.db.Dialect().Ago("$4")+" WHERE event_id = $1 AND subscription_id = $2 AND leased_by = $3 AND attempts = $5"+
 		" AND settled_at IS NULL", v.EventID, v.SubscriptionID, process, -wait.Milliseconds(), v.Attempts, attempts)
 	return err

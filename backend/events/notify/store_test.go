@@ -254,11 +254,11 @@ func TestExpiredLeaseCannotSettle(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.wantWaiting(t, 1)
-		if err := e.Delay(e.ctx, "first", first[0], -time.Second); err != nil {
+		if err := e.Delay(e.ctx, "first", first[0], first[0].Attempts, -time.Second); err != nil {
 			t.Fatal(err)
 		}
 		lease("third", time.Minute, 0)
-		if err := e.Delay(e.ctx, "second", second[0], -time.Second); err != nil {
+		if err := e.Delay(e.ctx, "second", second[0], second[0].Attempts, -time.Second); err != nil {
 			t.Fatal(err)
 		}
 		again := lease("fourth", time.Minute, 1)
@@ -317,11 +317,11 @@ func TestLateDelayKeepsTheNextLease(t *testing.T) {
 		}
 		late := lease(-time.Second, 1)[0]
 		current := lease(time.Hour, 1)[0]
-		if err := e.Delay(e.ctx, "p", late, 0); err != nil {
+		if err := e.Delay(e.ctx, "p", late, late.Attempts, 0); err != nil {
 			t.Fatal(err)
 		}
 		lease(time.Hour, 0)
-		if err := e.Delay(e.ctx, "p", current, -time.Second); err != nil {
+		if err := e.Delay(e.ctx, "p", current, current.Attempts, -time.Second); err != nil {
 			t.Fatal(err)
 		}
 		lease(time.Hour, 1)
