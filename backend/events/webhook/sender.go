@@ -92,12 +92,6 @@ func (s *Sender) Wake() { s.woken.Up() }
 // perEndpoint bounds the concurrent requests to one endpoint.
 const perEndpoint = 32
 
-// pruneEvery is how often old deliveries are dropped, pruneBatch how many in a transaction.
-const (
-	pruneEvery = time.Minute
-	pruneBatch = 1000
-)
-
 // soon is how often a Sender looks after it was woken: the events of new deliveries may not be acknowledged yet.
 const soon = 20 * time.Millisecond
 
@@ -107,15 +101,10 @@ func (s *Sender) Run(ctx context.Context) error {
 	work, stop := loop.Outlive(ctx, s.cfg.Drain)
 	defer stop()
 	defer s.wg.Wait()
+	s.wg.Go(func() { s.prune(ctx) })
 	retry := loop.Backoff{Log: s.cfg.Log, What: "sending webhooks"}
-	pruned := time.Now()
 	for wait := time.Duration(0); ctx.Err() == nil; {
-		err := s.look(ctx, work)
-		if err == nil && time.Since(pruned) >= pruneEvery {
-			pruned = time.Now()
-			err = s.prune(ctx)
-		}
-		if err != nil {
+		if err := s.look(ctx, work); err != nil {
 			retry.Failed(ctx, err)
 			continue
 		}
@@ -158,13 +147,17 @@ func (s *Sender) look(ctx, work context.Context) error {
 	return nil
 }
 
-func (s *Sender) prune(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if n, err := s.store.PruneDeliveries(ctx, s.cfg.Keep, pruneBatch); err != nil || n < pruneBatch {
-			return err
+// prune deletes old deliveries once a minute, until ctx ends.
+func (s *Sender) prune(ctx context.Context) {
+	const batch = 1000
+	loop.Repeat(ctx, time.Minute, s.cfg.Log, "deleting old webhooks", func() error {
+		for ctx.Err() == nil {
+			if n, err := s.store.PruneDeliveries(ctx, s.cfg.Keep, batch); err != nil || n < batch {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // serve sends to one endpoint until nothing is due and no request is in flight.
