@@ -98,7 +98,7 @@ func (s *Stores) webhooks(cfg GroupConfig) (events.Handler, func(context.Context
 // webPush returns the service that stores and sends Web Push messages.
 func (s *Stores) webPush(cfg GroupConfig) *notify.Service {
 	db := notify.NewStore(s.db)
-	config := notify.Config{Hold: cfg.PushHold, Metrics: notify.NewCounters(cfg.Registry), Log: s.log}
+	config := notify.Config{Hold: cfg.PushHold, Registerer: cfg.Registry, Log: s.log}
 	cfg.Registry.MustRegister(notify.NewCollector(db))
 	if cfg.WebPush.Key.Private == "" {
 		s.log.Info("Web Push is off: SLUICE_VAPID_KEY is not set (sluice group vapid prints one)")

@@ -17,17 +17,12 @@ const (
 	outcomeGivenUp = "given_up" // all attempts failed
 )
 
-// Counters counts attempts in Prometheus.
-type Counters struct{ messages *prometheus.CounterVec }
-
-// NewCounters registers the counters with r, which may be nil. It panics if they are registered already.
-func NewCounters(r prometheus.Registerer) *Counters {
-	return &Counters{metric.With(r).Counters("sluice_web_push_messages_total",
+// newAttempts registers the counters of attempts.
+func newAttempts(r prometheus.Registerer) *prometheus.CounterVec {
+	return metric.With(r).Counters("sluice_web_push_messages_total",
 		"Attempts to send a Web Push message by outcome: sent, failed (will be retried), gone, refused, given_up.",
-		"outcome", outcomeSent, outcomeFailed, outcomeGone, outcomeRefused, outcomeGivenUp)}
+		"outcome", outcomeSent, outcomeFailed, outcomeGone, outcomeRefused, outcomeGivenUp)
 }
-
-func (c *Counters) attempted(outcome string) { c.messages.WithLabelValues(outcome).Inc() }
 
 // NewCollector returns the gauge sluice_web_push_waiting. sluice_web_push_up is 0, and alone, while the database does
 // not answer.

@@ -31,7 +31,7 @@ func (s *Service) attempt(ctx context.Context, v Delivery) result {
 	}
 	switch {
 	case err == nil:
-		s.cfg.Metrics.attempted(outcomeSent)
+		s.attempts.WithLabelValues(outcomeSent).Inc()
 		return result{Delivery: v, settled: true}
 	case ctx.Err() != nil:
 		return result{Delivery: v, attempts: v.Attempts - 1}
@@ -43,7 +43,7 @@ func (s *Service) attempt(ctx context.Context, v Delivery) result {
 	if wait, ok := errors.AsType[*waitError](err); ok {
 		after = max(after, wait.after)
 	}
-	s.cfg.Metrics.attempted(outcomeFailed)
+	s.attempts.WithLabelValues(outcomeFailed).Inc()
 	s.cfg.Log.Debug("notification failed; retrying",
 		"event", v.EventID, "attempts", v.Attempts, "after", after, "err", err)
 	return result{Delivery: v, after: after, attempts: v.Attempts}
@@ -87,7 +87,7 @@ func (s *Service) drop(ctx context.Context, v Delivery, why error) {
 	if err != nil { // the next message to the subscription fails in the same way
 		s.cfg.Log.Debug("failure of a subscription cannot be recorded", "subscription", v.SubscriptionID, "err", err)
 	}
-	s.cfg.Metrics.attempted(outcome)
+	s.attempts.WithLabelValues(outcome).Inc()
 	s.cfg.Log.Debug("notification dropped", "event", v.EventID, "attempts", v.Attempts, "outcome", outcome, "err", why)
 }
 

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sluice/backend/events"
 	"sluice/internal/loop"
 )
@@ -38,7 +40,7 @@ type Config struct {
 	Poll        time.Duration // interval of queries for messages that other processes have queued; 1 s
 	Hold        time.Duration // lease of a message; an attempt takes at most half of it; 30 s
 	Drain       time.Duration // how long running attempts continue after a stop; 10 s
-	Metrics     *Counters     // nil: not exported
+	Registerer  prometheus.Registerer
 	Log         *slog.Logger
 }
 
@@ -49,9 +51,6 @@ func (c Config) withDefaults() Config {
 	c.Hold = cmp.Or(c.Hold, DefaultHold)
 	c.Drain = cmp.Or(c.Drain, 10*time.Second)
 	c.Log = cmp.Or(c.Log, slog.Default())
-	if c.Metrics == nil {
-		c.Metrics = NewCounters(nil)
-	}
 	return c
 }
 
@@ -60,15 +59,19 @@ func (c Config) withDefaults() Config {
 // Any number of processes may run a Service. Buyers choose the endpoints, so a message that cannot be sent is counted
 // and dropped; it does not become a dead letter.
 type Service struct {
-	store   *Store
-	cfg     Config
-	process string // owner of this process's leases
-	queued  loop.Wake
+	store    *Store
+	cfg      Config
+	process  string // owner of this process's leases
+	queued   loop.Wake
+	attempts *prometheus.CounterVec // by outcome
 }
 
-// New returns a Service.
+// New returns a Service. It panics if another one has registered its metrics with the same Registerer.
 func New(db *Store, cfg Config) *Service {
-	return &Service{store: db, cfg: cfg.withDefaults(), process: rand.Text(), queued: loop.NewWake()}
+	return &Service{
+		store: db, cfg: cfg.withDefaults(), process: rand.Text(), queued: loop.NewWake(),
+		attempts: newAttempts(cfg.Registerer),
+	}
 }
 
 // Handle is an events.Handler. It queues the messages that Run sends. An order without a buyer is an error that

@@ -139,7 +139,7 @@ func TestMessageThatCrashesProcessesIsGivenUp(t *testing.T) {
 		})
 	}
 	counted := newOutcomes()
-	s, _ := service(t, db, notify.Config{Web: sv.web(), MaxAttempts: 3, Metrics: counted.Counters})
+	s, _ := service(t, db, notify.Config{Web: sv.web(), MaxAttempts: 3, Registerer: counted})
 	handle(t, s, created(2))
 	testenv.Eventually(t, patience, "no message waits", func() bool { return waiting(t, db) == 0 })
 	if got := sv.ids(); !slices.Equal(got, []string{created(2).ID}) {
@@ -229,7 +229,7 @@ func TestMessageIsEncryptedSignedAndRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	counted := newOutcomes()
-	s, _ := service(t, db, notify.Config{Web: sv.web(), Metrics: counted.Counters})
+	s, _ := service(t, db, notify.Config{Web: sv.web(), Registerer: counted})
 	handle(t, s, created(1), created(2))
 	testenv.Eventually(t, patience, "the message is sent", func() bool { return waiting(t, db) == 0 })
 	got := sv.payloads()
@@ -299,7 +299,7 @@ func TestHostileEndpointIsDropped(t *testing.T) {
 				web.Client = notify.PublicOnly()
 			}
 			counted := newOutcomes()
-			s, _ := service(t, db, notify.Config{Web: web, MaxAttempts: 3, Metrics: counted.Counters})
+			s, _ := service(t, db, notify.Config{Web: web, MaxAttempts: 3, Registerer: counted})
 			handle(t, s, created(1))
 			testenv.Eventually(t, patience, "the message ends", func() bool { return waiting(t, db) == 0 })
 			if n := len(sv.payloads()); n != c.requests {

@@ -83,20 +83,14 @@ func waiting(t *testing.T, db testStore) int64 {
 }
 
 // outcomes counts attempts.
-type outcomes struct {
-	*notify.Counters
-	registry *prometheus.Registry
-}
+type outcomes struct{ *prometheus.Registry }
 
-func newOutcomes() outcomes {
-	r := prometheus.NewRegistry()
-	return outcomes{notify.NewCounters(r), r}
-}
+func newOutcomes() outcomes { return outcomes{prometheus.NewRegistry()} }
 
 // String returns the counts that are not zero, by outcome.
 func (o outcomes) String() string {
 	counts := map[string]float64{}
-	families, _ := o.registry.Gather()
+	families, _ := o.Gather()
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if n := m.GetCounter().GetValue(); n > 0 {
