@@ -160,7 +160,7 @@ func (b *Backend) buildEvents() error {
 	relay := events.NewRelay(s.redis, s.space, s.events, relayed)
 	b.changes = &salechange.Hub{}
 	unguarded := func(shard keyspace.Shard) *redis.Client { return s.guards.Of(shard).Raw() }
-	receiver := salechange.NewReceiver(unguarded, s.space, b.changes, salechange.NewMetrics(registry), b.log)
+	receiver := salechange.NewReceiver(unguarded, s.space, b.changes, registry, b.log)
 	b.loops = append(b.loops, relay.Run, receiver.Run)
 	return nil
 }

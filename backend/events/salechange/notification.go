@@ -5,6 +5,7 @@ package salechange
 
 import (
 	"encoding/json"
+	"slices"
 
 	"sluice/backend/sale"
 )
@@ -22,6 +23,8 @@ const (
 	Changed   Type = "changed"   // any other change of its definition
 	Left      Type = "left"      // units were sold; at most four times a second for each process that sells
 )
+
+var types = []Type{Opened, Paused, Closed, SoldOut, Restocked, Changed, Left}
 
 // Notification is one message.
 type Notification struct {
@@ -49,12 +52,8 @@ func decode(text string) (n Notification, ok bool) {
 		Left    int64  `json:"left"`
 	}
 	if len(text) > maxMessage || json.Unmarshal([]byte(text), &m) != nil || m.Version != version ||
-		sale.ValidateID(m.Sale) != nil || m.Left < 0 {
+		sale.ValidateID(m.Sale) != nil || m.Left < 0 || !slices.Contains(types, m.Type) {
 		return Notification{}, false
 	}
-	switch m.Type {
-	case Opened, Paused, Closed, SoldOut, Restocked, Changed, Left:
-		return Notification{Type: m.Type, SaleID: m.Sale, Left: m.Left}, true
-	}
-	return Notification{}, false
+	return Notification{Type: m.Type, SaleID: m.Sale, Left: m.Left}, true
 }

@@ -10,10 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/internal/loop"
+	"sluice/internal/metric"
 )
 
 // pingAfter is how long a connection may be silent: one that is cut silently is detected after twice that.
@@ -22,23 +24,33 @@ const pingAfter = 5 * time.Second
 // Receiver subscribes to the notifications of every shard and passes them to a Hub. After an error it subscribes again
 // with growing delays.
 type Receiver struct {
-	client  func(keyspace.Shard) *redis.Client
-	space   keyspace.Space
-	hub     *Hub
-	metrics *Metrics
-	log     *slog.Logger
-	up      atomic.Int64 // shards with a subscription
+	client   func(keyspace.Shard) *redis.Client
+	space    keyspace.Space
+	hub      *Hub
+	log      *slog.Logger
+	shards   atomic.Int64 // that have a subscription
+	up       prometheus.Gauge
+	received *prometheus.CounterVec
 }
 
 // NewReceiver returns a Receiver. It does not connect. client returns a client of the server of a shard. It need not be
-// verified by the guard, because no decision depends on a notification. metrics and log may be nil.
+// verified by the guard, because no decision depends on a notification. reg and log may be nil.
 func NewReceiver(
-	client func(keyspace.Shard) *redis.Client, space keyspace.Space, hub *Hub, metrics *Metrics, log *slog.Logger,
+	client func(keyspace.Shard) *redis.Client, space keyspace.Space, hub *Hub, reg prometheus.Registerer,
+	log *slog.Logger,
 ) *Receiver {
-	if metrics == nil {
-		metrics = NewMetrics(nil)
+	metrics := metric.With(reg)
+	r := &Receiver{
+		client: client, space: space, hub: hub, log: cmp.Or(log, slog.Default()),
+		up: metrics.Gauge("sluice_sale_notifications_up",
+			"Whether this process receives sale notifications; without them it sees changes within a second."),
+		received: metrics.Counters("sluice_sale_notifications_received_total",
+			"Sale notifications received, by type; unknown: not of this version.", "type", "unknown"),
 	}
-	return &Receiver{client: client, space: space, hub: hub, metrics: metrics, log: cmp.Or(log, slog.Default())}
+	for _, t := range types {
+		r.received.WithLabelValues(string(t))
+	}
+	return r
 }
 
 // Run listens until ctx ends; it returns nil.
@@ -66,10 +78,10 @@ func (r *Receiver) follow(ctx context.Context, shard keyspace.Shard) {
 // subscribed changes the number of shards with a subscription.
 func (r *Receiver) subscribed(change int64) {
 	up := 0.0
-	if r.up.Add(change) == int64(len(r.space.All())) {
+	if r.shards.Add(change) == int64(len(r.space.All())) {
 		up = 1
 	}
-	r.metrics.up.Set(up)
+	r.up.Set(up)
 }
 
 // listen receives over one connection until it fails.
@@ -106,10 +118,10 @@ func (r *Receiver) listen(ctx context.Context, shard keyspace.Shard, retry *loop
 		case *redis.Message:
 			n, ok := decode(m.Payload)
 			if !ok {
-				r.metrics.received.WithLabelValues("unknown").Inc()
+				r.received.WithLabelValues("unknown").Inc()
 				continue
 			}
-			r.metrics.received.WithLabelValues(string(n.Type)).Inc()
+			r.received.WithLabelValues(string(n.Type)).Inc()
 			r.hub.Publish(n)
 		}
 	}

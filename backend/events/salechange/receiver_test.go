@@ -50,7 +50,7 @@ func newHouse(t *testing.T, sells, receives *redis.Client) *house {
 	h.stock = admission.NewStock(admission.StockConfig{Client: sells, Space: h.space})
 	h.admit = admissiontest.NewAdmitter(t, sells, h.space)
 	source := func(keyspace.Shard) *redis.Client { return receives }
-	testenv.Run(t, salechange.NewReceiver(source, h.space, &h.hub, salechange.NewMetrics(h.metrics), quiet).Run)
+	testenv.Run(t, salechange.NewReceiver(source, h.space, &h.hub, h.metrics, quiet).Run)
 	return h
 }
 
