@@ -2,8 +2,6 @@ package notify
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"sluice/backend/store"
@@ -31,49 +29,28 @@ type QueuedEvent struct{ EventID, Buyer, Body string }
 // or not, are left unchanged.
 func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 	type record struct {
-		Event        string `json:"event_id"`
-		Subscription int64  `json:"subscription_id"`
-		Body         string `json:"body"`
+		Event string `json:"event_id"`
+		Buyer string `json:"of_buyer"`
+		Body  string `json:"body"`
 	}
-	const op = "notify: enqueue"
-	subscriptions, err := s.subscriptionsOf(ctx, op, batch)
-	if err != nil {
+	records, buyers := make([]record, len(batch)), make([]string, len(batch))
+	for i, e := range batch {
+		buyers[i] = store.Text(e.Buyer)
+		records[i] = record{e.EventID, buyers[i], store.Text(e.Body)}
+	}
+	_, err := s.db.UpdateIf(ctx, "notify: enqueue", func(ctx context.Context, c store.Conn) (bool, error) {
+		subscribed := "SELECT id FROM web_push_subscriptions WHERE buyer " + c.Dialect().In("$1") + " LIMIT 1"
+		return store.Exists(ctx, c, subscribed, buyers)
+	}, func(ctx context.Context, c store.Conn) error {
+		d := c.Dialect()
+		_, err := c.Exec(ctx, `INSERT INTO notifications (event_id, subscription_id, body, due_at)
+			SELECT event_id, id, body, `+d.Now+`
+			FROM (`+d.Records("$1", "event_id text, of_buyer text, body text")+`) AS queued
+				JOIN web_push_subscriptions ON buyer = of_buyer
+			WHERE true ORDER BY event_id, id ON CONFLICT (event_id, subscription_id) DO NOTHING`, store.JSON(records))
 		return err
-	}
-	var records []record
-	for _, e := range batch {
-		for _, id := range subscriptions[store.Text(e.Buyer)] {
-			records = append(records, record{e.EventID, id, store.Text(e.Body)})
-		}
-	}
-	if len(records) == 0 {
-		return nil
-	}
-	d := s.db.Dialect()
-	const columns = "event_id, subscription_id, body"
-	queued := d.Records("$1", "event_id text, subscription_id bigint, body text")
-	_, err = store.UpdateRows(ctx, s.db, op, "INSERT INTO notifications ("+columns+", due_at)"+
-		" SELECT "+columns+", "+d.Now+" FROM ("+queued+") AS queued WHERE true ORDER BY event_id, subscription_id"+
-		" ON CONFLICT (event_id, subscription_id) DO NOTHING", store.JSON(records))
-	return err
-}
-
-// subscriptionsOf returns the ids of the subscriptions of the events' buyers.
-func (s *Store) subscriptionsOf(ctx context.Context, op string, batch []QueuedEvent) (map[string][]int64, error) {
-	found := map[string][]int64{}
-	for _, e := range batch {
-		found[store.Text(e.Buyer)] = nil
-	}
-	buyers := slices.Collect(maps.Keys(found))
-	return found, s.db.View(ctx, op, func(ctx context.Context, c store.Conn) error {
-		return c.Query(ctx, func(row store.Scanner) error {
-			var buyer string
-			var id int64
-			err := row.Scan(&buyer, &id)
-			found[buyer] = append(found[buyer], id)
-			return err
-		}, "SELECT buyer, id FROM web_push_subscriptions WHERE buyer "+c.Dialect().In("$1")+" ORDER BY buyer, id", buyers)
 	})
+	return err
 }
 
 // Lease leases up to limit due messages under the name of a process. A message whose lease has expired is due again.
