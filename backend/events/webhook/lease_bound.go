@@ -24,15 +24,8 @@ const (
 	rescanShare = 20
 )
 
-// A rescan limits scans from the beginning. The zero value is ready to use.
-type rescan struct {
-	ended time.Time
-	took  time.Duration
-}
-
-func finished(began, ended time.Time) rescan { return rescan{ended, ended.Sub(began)} }
-
-func (r rescan) allowed(now time.Time) bool { return now.Sub(r.ended) >= rescanShare*r.took }
+// nextScan returns when the next scan from the beginning is allowed, after one from began to ended.
+func nextScan(began, ended time.Time) time.Time { return ended.Add(rescanShare * ended.Sub(began)) }
 
 // A leaseBound is the key above which the next lease of an endpoint begins: that of a delivery that this process leased
 // lateDelivery ago or earlier. PostgreSQL keeps the versions of deliveries that were leased or delivered for as long as
@@ -44,7 +37,7 @@ type leaseBound struct {
 	mu                   sync.Mutex
 	from, later, highest leaseKey  // later: highest at the time turned
 	turned               time.Time // when from was set to later
-	whole                rescan
+	whole                time.Time // when the next lease may begin with the zero key
 }
 
 // next returns the key above which the next lease begins.
@@ -54,7 +47,7 @@ func (b *leaseBound) next(now time.Time) leaseKey {
 	if now.Sub(b.turned) >= lateDelivery {
 		b.from, b.later, b.turned = b.later, b.highest, now
 	}
-	if b.whole.allowed(now) {
+	if !now.Before(b.whole) {
 		return leaseKey{}
 	}
 	return b.from
@@ -65,7 +58,7 @@ func (b *leaseBound) leased(from leaseKey, all []Delivery, began, ended time.Tim
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if from == (leaseKey{}) {
-		b.whole = finished(began, ended)
+		b.whole = nextScan(began, ended)
 	}
 	for _, d := range all {
 		if k := (leaseKey{d.DueAt, d.Position}); b.highest.before(k) {
@@ -103,11 +96,11 @@ func (s *Store) dueFrom() (bounds []dueBound, ended func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := s.now()
-	if s.due.allowed(began) {
+	if !began.Before(s.wholeDue) {
 		return []dueBound{}, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.due = finished(began, s.now())
+			s.wholeDue = nextScan(began, s.now())
 		}
 	}
 	bounds = []dueBound{}

@@ -16,9 +16,9 @@ type Store struct {
 	db  *store.DB
 	now func() time.Time // tests replace it
 
-	mu     sync.Mutex
-	bounds map[string]*leaseBound // by endpoint
-	due    rescan                 // of DueEndpoints
+	mu       sync.Mutex
+	bounds   map[string]*leaseBound // by endpoint
+	wholeDue time.Time              // when the next DueEndpoints may begin without the bounds
 }
 
 // NewStore returns the Store in db.
