@@ -102,7 +102,13 @@ func (d *Admin) Add(ctx context.Context, actor string, s Settings, strict bool, 
 
 // List returns every endpoint, the oldest first.
 func (d *Admin) List(ctx context.Context) ([]Endpoint, error) {
-	return d.store.Endpoints(ctx, true)
+	all, err := d.store.Endpoints(ctx)
+	for i := range all {
+		if err == nil {
+			err = d.store.count(ctx, &all[i])
+		}
+	}
+	return all, err
 }
 
 // Show returns an endpoint, or sale.ErrNotFound.

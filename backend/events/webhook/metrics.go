@@ -48,7 +48,7 @@ func (c *Counters) attempted(endpoint string, counts map[string]int) {
 // are missing. The counts of deliveries come last, because those of a large backlog take long.
 func NewCollector(admin *Admin) prometheus.Collector {
 	read := func(ctx context.Context, set metric.SetGauge) error {
-		all, err := admin.store.Endpoints(ctx, false)
+		all, err := admin.store.Endpoints(ctx)
 		if err != nil {
 			return err
 		}

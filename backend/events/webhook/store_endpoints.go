@@ -150,47 +150,36 @@ func asInt(b bool) int {
 
 // Endpoint returns an endpoint with the counts of its deliveries, or sale.ErrNotFound.
 func (s *Store) Endpoint(ctx context.Context, id string) (Endpoint, error) {
-	return store.Value(ctx, s.db.View, "webhook: endpoint "+id, func(ctx context.Context, c store.Conn) (Endpoint, error) {
-		e, err := readEndpoint(ctx, c, id, "")
-		if err == nil {
-			err = countDeliveries(ctx, c, &e)
-		}
-		return e, err
+	op := "webhook: endpoint " + id
+	e, err := store.Value(ctx, s.db.View, op, func(ctx context.Context, c store.Conn) (Endpoint, error) {
+		return readEndpoint(ctx, c, id, "")
 	})
+	if err == nil {
+		err = s.count(ctx, &e)
+	}
+	return e, err
+}
+
+// Endpoints returns all endpoints, oldest first, without the counts of their deliveries.
+func (s *Store) Endpoints(ctx context.Context) ([]Endpoint, error) {
+	return store.ViewRows(ctx, s.db, "webhook: endpoints", scanEndpoint,
+		selectEndpoints(s.db.Dialect())+" ORDER BY created_at, id")
 }
 
 // count sets the counts of e's deliveries.
 func (s *Store) count(ctx context.Context, e *Endpoint) error {
 	return s.db.View(ctx, "webhook: count deliveries of endpoint "+e.ID, func(ctx context.Context, c store.Conn) error {
-		return countDeliveries(ctx, c, e)
-	})
-}
-
-// countDeliveries is count on a connection.
-func countDeliveries(ctx context.Context, c store.Conn, e *Endpoint) error {
-	var oldest, now time.Time
-	waiting := "SELECT count(*), min(created_at), " + c.Dialect().Now +
-		" FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1"
-	if err := store.Get(ctx, c, []any{&e.Waiting, store.Time(&oldest), store.Time(&now)}, waiting, e.ID); err != nil {
-		return err
-	}
-	if e.Waiting > 0 {
-		e.Oldest = max(now.Sub(oldest), 0)
-	}
-	const failed = "SELECT count(*) FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3 AND sequence >= 0"
-	return store.Get(ctx, c, []any{&e.Failed}, failed, e.ID)
-}
-
-// Endpoints returns all endpoints, oldest first; with counts, including the counts of their deliveries.
-func (s *Store) Endpoints(ctx context.Context, counts bool) ([]Endpoint, error) {
-	return store.Value(ctx, s.db.View, "webhook: endpoints", func(ctx context.Context, c store.Conn) ([]Endpoint, error) {
-		all, err := store.Select(ctx, c, scanEndpoint, selectEndpoints(c.Dialect())+" ORDER BY created_at, id")
-		for i := range all {
-			if err == nil && counts {
-				err = countDeliveries(ctx, c, &all[i])
-			}
+		var oldest, now time.Time
+		waiting := "SELECT count(*), min(created_at), " + c.Dialect().Now +
+			" FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1"
+		if err := store.Get(ctx, c, []any{&e.Waiting, store.Time(&oldest), store.Time(&now)}, waiting, e.ID); err != nil {
+			return err
 		}
-		return all, err
+		if e.Waiting > 0 {
+			e.Oldest = max(now.Sub(oldest), 0)
+		}
+		const failed = "SELECT count(*) FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3 AND sequence >= 0"
+		return store.Get(ctx, c, []any{&e.Failed}, failed, e.ID)
 	})
 }
 

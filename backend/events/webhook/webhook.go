@@ -72,7 +72,7 @@ const addBatch = 2000
 // Handler returns the group's handler. added is called after deliveries were written; it must return immediately.
 func Handler(db *Store, added func(n int64)) events.Handler {
 	return func(ctx context.Context, batch []events.Event) error {
-		endpoints, err := db.Endpoints(ctx, false)
+		endpoints, err := db.Endpoints(ctx)
 		if err != nil {
 			return err
 		}
