@@ -18,7 +18,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"syscall"
 	"time"
 
@@ -133,7 +132,7 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := through.RoundTrip(req)
 	if err != nil {
-		return nil, c.failed(ctx, err)
+		return nil, failed(ctx, err)
 	}
 	defer resp.Body.Close() // closes the connection if the body was not read completely
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -142,19 +141,16 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, c.cfg.MaxBody))
 	if err != nil {
-		return nil, c.failed(ctx, err)
+		return nil, failed(ctx, err)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil
 }
 
 // failed wraps an error of a request. If the request timed out, it returns that cause.
-func (c *Client) failed(ctx context.Context, err error) error {
+func failed(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrRefused) {
 		err = cause
-	}
-	if wrapped, ok := errors.AsType[*url.Error](err); ok {
-		err = wrapped.Err
 	}
 	return fmt.Errorf("outbound: %w", err)
 }
