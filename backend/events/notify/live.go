@@ -115,9 +115,7 @@ func (l *Live) Open(ctx context.Context, buyer, after string) (p *Page, missed [
 		select {
 		case <-ready:
 		case <-ctx.Done():
-			l.mu.Lock()
-			l.release(p)
-			l.mu.Unlock()
+			p.Close()
 			return nil, nil, false, fmt.Errorf("notify: the event stream is not read: %w", sale.ErrUnavailable)
 		}
 	}

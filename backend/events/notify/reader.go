@@ -75,9 +75,9 @@ func (l *Live) begin(ctx context.Context) error {
 		}
 		before = "(" + page[len(page)-1].ID
 	}
-	batch := make([]events.Event, len(entries))
-	for i, m := range entries {
-		batch[len(entries)-1-i] = entry(m)
+	var batch []events.Event
+	for _, m := range slices.Backward(entries) {
+		batch = append(batch, entry(m))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

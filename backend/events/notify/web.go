@@ -37,12 +37,8 @@ var errGone = errors.New("the subscription is gone")
 
 // waitError is a temporary failure, possibly with a requested delay.
 type waitError struct {
-	status int
-	after  time.Duration // 0: unspecified
-}
-
-func (e *waitError) Error() string {
-	return fmt.Sprintf("the push service returned status %d", e.status)
+	error
+	after time.Duration // 0: unspecified
 }
 
 // notice is the payload that the service worker receives.
@@ -64,14 +60,11 @@ type notice struct {
 // attempt may succeed.
 func (w *WebConfig) send(ctx context.Context, to Subscription, e events.Event) error {
 	text := TextOf(e, Lang(to.Lang))
-	payload, err := json.Marshal(notice{
+	payload, _ := json.Marshal(notice{ // it cannot fail
 		ID: e.ID, Tag: e.ID, Title: text.Title, Body: text.Body, Lang: to.Lang,
 		Type: string(e.Type), OrderID: e.OrderID.String(), SaleID: e.SaleID,
 		Status: string(e.Status()), At: e.At.Format(time.RFC3339Nano),
 	})
-	if err != nil {
-		return fmt.Errorf("%w: %w", events.ErrPermanent, err)
-	}
 	target := &webpush.Subscription{Endpoint: to.Endpoint, Keys: webpush.Keys{Auth: to.Auth, P256dh: to.P256dh}}
 	resp, err := webpush.SendNotificationWithContext(ctx, payload, target, &webpush.Options{
 		HTTPClient: w.Client, Subscriber: strings.TrimPrefix(w.Contact, "mailto:"),
@@ -87,14 +80,15 @@ func (w *WebConfig) send(ctx context.Context, to Subscription, e events.Event) e
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
+	failed := fmt.Errorf("the push service returned status %d", resp.StatusCode)
 	switch s := resp.StatusCode; {
 	case s >= 200 && s < 300:
 		return nil
 	case s == http.StatusNotFound || s == http.StatusGone:
 		return errGone
 	case s == http.StatusTooManyRequests || s == http.StatusRequestTimeout || s >= 500:
-		return &waitError{s, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now())}
+		return &waitError{failed, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	default:
-		return fmt.Errorf("%w: the push service returned status %d", events.ErrPermanent, s)
+		return fmt.Errorf("%w: %w", events.ErrPermanent, failed)
 	}
 }
