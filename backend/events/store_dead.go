@@ -78,10 +78,9 @@ func (s *Store) RemoveDeadLetter(ctx context.Context, group, eventID string) err
 
 // DeadLetterQuery selects dead letters of a group.
 type DeadLetterQuery struct {
-	Group   string
-	EventID string // only this one
-	After   string // higher event ids only
-	Limit   int    // see store.PageSize
+	Group string
+	After string // higher event ids only
+	Limit int    // see store.PageSize
 }
 
 const deadLetterColumns = "group_name, event_id, position, body, reason, deliveries, died_at, retry, leased_until"
@@ -97,7 +96,6 @@ func (s *Store) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLette
 	var f store.Filter
 	f.Add("group_name = ?", q.Group)
 	f.Add("event_id > ?", q.After)
-	f.Equal("event_id", q.EventID)
 	page := f.Page("event_id", q.Limit)
 	return store.ViewRows(ctx, s.db, "events: dead letters of group "+q.Group, scanDeadLetter,
 		"SELECT "+deadLetterColumns+" FROM event_dead_letters"+page, f.Args...)

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"time"
 
 	"sluice/backend/store"
 	"sluice/internal/plural"
@@ -10,15 +9,14 @@ import (
 
 // Group is a group of consumers. It receives every event.
 type Group struct {
-	Name    string
-	Start   int64 // last position before the group's first event
-	Created time.Time
+	Name  string
+	Start int64 // last position before the group's first event
 }
 
-const selectGroups = "SELECT name, start_position, created_at FROM event_groups"
+const selectGroups = "SELECT name, start_position FROM event_groups"
 
 func scanGroup(row store.Scanner) (g Group, err error) {
-	err = row.Scan(&g.Name, &g.Start, store.Time(&g.Created))
+	err = row.Scan(&g.Name, &g.Start)
 	return g, err
 }
 
