@@ -121,48 +121,42 @@ const (
 // the context. It is idempotent: a dead letter that no longer exists after its retry is a success. Error:
 // sale.ErrNotFound.
 func (s *Store) RetryDeadLetter(ctx context.Context, group, eventID string) error {
-	return s.changeDeadLetter(ctx, retriedDead, group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
-		return c.Exec(ctx, "UPDATE event_dead_letters SET retry = 1 WHERE group_name = $1 AND event_id = $2 AND retry = 0",
-			group, eventID)
-	})
+	const request = "UPDATE event_dead_letters SET retry = 1 WHERE group_name = $1 AND event_id = $2 AND retry = 0"
+	return s.changeDeadLetter(ctx, retriedDead, group, eventID, request, nil)
 }
 
 // DropDeadLetter deletes a dead letter, and logs it with the actor and the reason of the context. It is idempotent.
 // Errors: sale.ErrNotFound; sale.ErrConflict while it is being retried.
 func (s *Store) DropDeadLetter(ctx context.Context, group, eventID string) error {
-	return s.changeDeadLetter(ctx, droppedDead, group, eventID, func(ctx context.Context, c store.Conn) (int64, error) {
-		n, err := c.Exec(ctx, `DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id = $2
-			AND (leased_until IS NULL OR leased_until < `+c.Dialect().Now+")", group, eventID)
-		if err == nil && n == 0 {
-			var exists bool
-			if exists, err = deadLetterExists(ctx, c, group, eventID); exists {
-				err = fmt.Errorf("it is being retried: %w", sale.ErrConflict)
-			}
-		}
-		return n, err
-	})
+	drop := `DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id = $2
+		AND (leased_until IS NULL OR leased_until < ` + s.db.Dialect().Now + ")"
+	retrying := fmt.Errorf("it is being retried: %w", sale.ErrConflict)
+	return s.changeDeadLetter(ctx, droppedDead, group, eventID, drop, retrying)
 }
 
-// changeDeadLetter runs change and, if it changed a row, logs the action. If the dead letter does not exist, it returns
-// nil if an earlier call with this action settled it, and sale.ErrNotFound otherwise.
-func (s *Store) changeDeadLetter(
-	ctx context.Context, action, group, eventID string, change func(context.Context, store.Conn) (int64, error),
-) error {
+// changeDeadLetter runs a statement and, if it changed the dead letter, logs the action. It returns the error unchanged
+// if the dead letter exists and was not changed. If it does not exist, changeDeadLetter returns nil if an earlier call
+// with this action settled it, and sale.ErrNotFound otherwise.
+func (s *Store) changeDeadLetter(ctx context.Context, action, group, eventID, statement string, unchanged error) error {
 	op := fmt.Sprintf("events: %s %s of group %s", action, eventID, group)
 	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
 		if _, err := lockGroup(ctx, c, group); err != nil {
 			return err
 		}
-		n, err := change(ctx, c)
+		n, err := c.Exec(ctx, statement, group, eventID)
 		if err != nil {
 			return err
 		}
 		if n > 0 {
 			return store.AppendLog(ctx, c, action, eventID, detailOf(group))
 		}
-		exists, err := deadLetterExists(ctx, c, group, eventID)
-		if err != nil || exists {
+		const find = "SELECT 1 FROM event_dead_letters WHERE group_name = $1 AND event_id = $2"
+		exists, err := store.Exists(ctx, c, find, group, eventID)
+		if err != nil {
 			return err
+		}
+		if exists {
+			return unchanged
 		}
 		last, err := lastSettled(ctx, c, group, eventID)
 		if err == nil && last != action {
@@ -174,11 +168,6 @@ func (s *Store) changeDeadLetter(
 
 // detailOf begins the detail of a log entry about a dead letter of a group. A reason follows after a colon.
 func detailOf(group string) string { return "group " + group }
-
-func deadLetterExists(ctx context.Context, c store.Conn, group, eventID string) (bool, error) {
-	const query = "SELECT 1 FROM event_dead_letters WHERE group_name = $1 AND event_id = $2"
-	return store.Exists(ctx, c, query, group, eventID)
-}
 
 // lastSettled returns the last action that settled a dead letter, or that removed its group with all of them; "" if
 // there was none.
