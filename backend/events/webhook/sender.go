@@ -212,7 +212,9 @@ func (s *Sender) record(work context.Context, id string, all []Result) {
 }
 
 func (s *Sender) count(id string, all []Result, lost int) {
-	counts := map[string]int{"lost": lost}
+	if lost > 0 {
+		s.cfg.Metrics.attempted(id, "lost", lost)
+	}
 	for _, r := range all {
 		outcome := "failed"
 		switch {
@@ -228,12 +230,11 @@ func (s *Sender) count(id string, all []Result, lost int) {
 		if r.Gone {
 			s.cfg.Log.Warn("webhook endpoint disabled: it responded 410 Gone", "endpoint", id)
 		}
-		counts[outcome]++
+		s.cfg.Metrics.attempted(id, outcome, 1)
 		if !r.Released {
 			s.cfg.Metrics.seconds.Observe(r.Took.Seconds())
 		}
 	}
-	s.cfg.Metrics.attempted(id, counts)
 }
 
 // send posts one delivery. It always returns a result.
