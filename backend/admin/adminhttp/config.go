@@ -114,6 +114,18 @@ func New(cfg Config) (*httpserver.Server, error) {
 
 var errNoGroup = httpserver.NewProblem(problem.NotFound, "There is no such consumer group.")
 
+// translate returns the problem of a service's error about one thing: notFound for sale.ErrNotFound, and conflict for
+// sale.ErrConflict. It returns other errors, and nil, unchanged.
+func translate(err error, notFound, conflict *httpserver.Problem) error {
+	switch {
+	case errors.Is(err, sale.ErrNotFound):
+		return notFound
+	case errors.Is(err, sale.ErrConflict):
+		return conflict
+	}
+	return err
+}
+
 // problemFor translates the errors of package admin and of consumer groups.
 func problemFor(err error) *httpserver.Problem {
 	if pending, ok := errors.AsType[*admin.PendingError](err); ok {

@@ -2,7 +2,6 @@ package adminhttp
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
@@ -17,10 +16,8 @@ import (
 var (
 	errPaidOrder = httpserver.NewProblem(problem.Conflict, "The order is paid and cannot be cancelled here. "+
 		"Refund it at the payment provider; to sell its unit again, restock the sale.")
-	errNoRowHere = httpserver.NewProblem(
-		problem.NotFound,
-		"There is no such order in SQL. A queued order is written soon; cancel a dead order under /admin/v1/dead.",
-	)
+	errNoRowHere = httpserver.NewProblem(problem.NotFound,
+		"There is no such order in SQL. A queued order is written soon; cancel a dead order under /admin/v1/dead.")
 	errNoRefund = httpserver.NewProblem(problem.Conflict, "This payment paid an order, so there is nothing to refund.")
 )
 
@@ -76,20 +73,9 @@ func orderJSON(o admin.OrderDetails) any {
 	}{rowJSON(o.OrderRow), httpserver.Bodies(o.Callbacks, paymentJSON)}
 }
 
-// orderProblem translates an error about one order row.
-func orderProblem(err error) error {
-	switch {
-	case errors.Is(err, sale.ErrNotFound):
-		return errNoRowHere
-	case errors.Is(err, sale.ErrConflict):
-		return errPaidOrder
-	}
-	return err
-}
-
 func (h *handlers) showOrder(ctx context.Context, _ *request, id sale.OrderID) (any, error) {
 	o, err := h.cfg.Admin.Order(ctx, id)
-	return orderJSON(o), orderProblem(err)
+	return orderJSON(o), translate(err, errNoRowHere, errPaidOrder)
 }
 
 func (h *handlers) cancelOrder(ctx context.Context, r *request) (any, error) {
@@ -98,7 +84,7 @@ func (h *handlers) cancelOrder(ctx context.Context, r *request) (any, error) {
 		return nil, r.err
 	}
 	o, err := h.cfg.Admin.CancelOrder(ctx, r.actor, id, reason)
-	return orderJSON(o), orderProblem(err)
+	return orderJSON(o), translate(err, errNoRowHere, errPaidOrder)
 }
 
 func (h *handlers) listOrders(ctx context.Context, r *request) (any, error) {
@@ -141,8 +127,5 @@ func (h *handlers) settlePayment(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	settled, err := h.cfg.Store.SettleRefund(ctx, number, r.actor, note)
-	if errors.Is(err, sale.ErrConflict) {
-		return nil, errNoRefund
-	}
-	return paymentJSON(settled), err
+	return paymentJSON(settled), translate(err, httpserver.ErrNotFound, errNoRefund)
 }

@@ -85,10 +85,7 @@ func (h *handlers) listReports(ctx context.Context, _ *request) (any, error) {
 
 func (h *handlers) report(ctx context.Context, id string) (store.RehearsalReport, error) {
 	found, err := h.cfg.Store.Report(ctx, id)
-	if errors.Is(err, sale.ErrNotFound) {
-		err = errNoReport
-	}
-	return found, err
+	return found, translate(err, errNoReport, httpserver.ErrConflict)
 }
 
 func (h *handlers) showReport(ctx context.Context, _ *request, id string) (any, error) {

@@ -44,17 +44,6 @@ func (h *handlers) addSales() {
 	h.post("/admin/v1/rehearsals/:sale/remove", with((*request).saleID, h.removeRehearsal))
 }
 
-// saleProblem translates an error about one sale; conflict stands for sale.ErrConflict.
-func saleProblem(err error, conflict *httpserver.Problem) error {
-	switch {
-	case errors.Is(err, sale.ErrNotFound):
-		return httpserver.ErrNoSale
-	case errors.Is(err, sale.ErrConflict):
-		return conflict
-	}
-	return err
-}
-
 func saleJSON(v admin.View) client.AdminSale {
 	b := client.AdminSale{
 		ID: v.ID, Title: v.Title, Price: client.Price(v.Price), Stock: v.Stock, PerBuyer: v.PerBuyer,
@@ -161,7 +150,7 @@ func (h *handlers) describe(ctx context.Context, r *request, saleID string) (any
 		return nil, err
 	}
 	v, err := h.cfg.Admin.Describe(ctx, r.actor, saleID, to)
-	return saleJSON(v), saleProblem(err, httpserver.ErrConflict)
+	return saleJSON(v), translate(err, httpserver.ErrNoSale, httpserver.ErrConflict)
 }
 
 func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
@@ -189,7 +178,7 @@ func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
 func (h *handlers) showSale(ctx context.Context, _ *request, saleID string) (any, error) {
 	v, err := h.cfg.Admin.Show(ctx, saleID)
 	if err != nil {
-		return nil, saleProblem(err, httpserver.ErrConflict)
+		return nil, translate(err, httpserver.ErrNoSale, httpserver.ErrConflict)
 	}
 	body := saleJSON(v)
 	if queued, err := h.cfg.Queue.ByShard(ctx); err == nil {
@@ -205,7 +194,7 @@ func (h *handlers) changeSale(to func(ctx context.Context, actor, id string) (ad
 			return nil, err
 		}
 		v, err := to(ctx, r.actor, saleID)
-		return saleJSON(v), saleProblem(err, errClosedSale)
+		return saleJSON(v), translate(err, httpserver.ErrNoSale, errClosedSale)
 	})
 }
 
@@ -224,7 +213,7 @@ func (h *handlers) restock(ctx context.Context, r *request, saleID string) (any,
 	if errors.Is(err, sale.ErrConflict) {
 		return nil, h.noRestock(ctx, saleID, add)
 	}
-	return saleJSON(v), saleProblem(err, httpserver.ErrConflict)
+	return saleJSON(v), translate(err, httpserver.ErrNoSale, httpserver.ErrConflict)
 }
 
 // noRestock returns the problem of a rejected restock. It derives the reason from the sale.
@@ -248,7 +237,7 @@ func (h *handlers) audit(ctx context.Context, _ *request, saleID string) (any, e
 			return auditArchive(v), nil
 		}
 	}
-	return report, saleProblem(err, httpserver.ErrConflict)
+	return report, translate(err, httpserver.ErrNoSale, httpserver.ErrConflict)
 }
 
 // auditArchive compares the archived orders with the units sold.

@@ -33,11 +33,9 @@ const (
 )
 
 var (
-	errTokenInURL = httpserver.NewProblem(
-		problem.BadRequest,
+	errTokenInURL = httpserver.NewProblem(problem.BadRequest,
 		"Do not put the admin token in a URL: browsers and servers log URLs. Send it as Authorization: Bearer, or sign in "+
-			"at /admin/. If this was a real token, replace it.",
-	)
+			"at /admin/. If this was a real token, replace it.")
 	errOtherOrigin = httpserver.NewProblem(problem.Forbidden, "This request did not come from the admin console.")
 )
 
