@@ -2,7 +2,6 @@ package adminhttp
 
 import (
 	"context"
-	"time"
 
 	"sluice/backend/admin/livestats"
 	"sluice/backend/queue"
@@ -21,22 +20,13 @@ func (h *handlers) queue(ctx context.Context, _ *request) (any, error) {
 		}
 		pace := h.cfg.Pace.Shard(i, s)
 		shard := client.QueueShard{Shard: i, QueueCounts: livestats.Counts(*s)}
-		shard.DrainSeconds = drainSeconds(pace.Within, pace.Drains)
+		shard.DrainSeconds = livestats.DrainSeconds(pace.Within, pace.Drains)
 		if pace.Known {
 			shard.DrainedPerSecond = &pace.PerSecond
 		}
 		shards = append(shards, shard)
 	}
 	sum := livestats.Counts(queue.Sum(stats))
-	sum.DrainSeconds = drainSeconds(h.cfg.Pace.Within(stats))
+	sum.DrainSeconds = livestats.DrainSeconds(h.cfg.Pace.Within(stats))
 	return client.Queue{QueueCounts: sum, MaxReady: h.cfg.MaxReady, Shards: shards}, nil
-}
-
-// drainSeconds returns the time until the queue is empty, or nil if it is unknown.
-func drainSeconds(d time.Duration, ok bool) *float64 {
-	if !ok {
-		return nil
-	}
-	seconds := d.Seconds()
-	return &seconds
 }

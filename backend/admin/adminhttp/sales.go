@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"sluice/backend/admin"
+	"sluice/backend/admin/livestats"
 	"sluice/backend/audit"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -182,7 +183,7 @@ func (h *handlers) showSale(ctx context.Context, _ *request, saleID string) (any
 	}
 	body := saleJSON(v)
 	if queued, err := h.cfg.Queue.ByShard(ctx); err == nil {
-		body.DrainSeconds = drainSeconds(h.cfg.Pace.Within(queued))
+		body.DrainSeconds = livestats.DrainSeconds(h.cfg.Pace.Within(queued))
 	}
 	return body, nil
 }

@@ -155,10 +155,7 @@ func (s *Stats) queue(ctx context.Context) *QueueCounts {
 	for i, now := range shards {
 		q.PerSecond += s.cfg.Pace.Shard(i, now).PerSecond
 	}
-	if d, ok := s.cfg.Pace.Within(shards); ok {
-		seconds := d.Seconds()
-		q.DrainSeconds = &seconds
-	}
+	q.DrainSeconds = DrainSeconds(s.cfg.Pace.Within(shards))
 	return q
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"sluice/backend/queue"
 	"sluice/client"
@@ -42,6 +43,15 @@ func Counts(s queue.Stats) client.QueueCounts {
 		Ready: s.Ready, Delayed: s.Delayed, Leased: s.Leased, Leases: s.Leases, Dead: s.Dead,
 		OldestAgeSeconds: s.OldestAge.Seconds(),
 	}
+}
+
+// DrainSeconds returns the time until a queue is empty, or nil if it is unknown.
+func DrainSeconds(d time.Duration, known bool) *float64 {
+	if !known {
+		return nil
+	}
+	seconds := d.Seconds()
+	return &seconds
 }
 
 // Totals is the sum over all sales, and the number of the last entry of the action log.
