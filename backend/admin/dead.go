@@ -122,7 +122,7 @@ func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.Dea
 // an earlier call has requeued the order, it returns the status of its row, or sale.StatusQueued before it is a row.
 // Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *RefusedError if its sale is archived,
 // also if that happened after an earlier call; or one that wraps sale.ErrUnavailable.
-func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) (sale.Status, error) {
+func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID, reason string) (sale.Status, error) {
 	number, letter, err := s.find(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
 		return s.retriedBefore(ctx, id, err)
@@ -141,7 +141,8 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID) 
 			"archive, then cancel it (sluice dead cancel %s)", id, letter.Message.SaleID, id)
 	}
 	// The log entry comes first, so that no retry is without one.
-	err = s.store.Record(store.WithActor(ctx, actor), store.RetriedDead, id.String(), retryDetail(letter))
+	logged := store.WithReason(store.WithActor(ctx, actor), reason)
+	err = s.store.Record(logged, store.RetriedDead, id.String(), retryDetail(letter))
 	if err != nil {
 		return "", err
 	}
@@ -339,7 +340,8 @@ func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
 
 // Drop removes a dead letter that is not a message, by its key in the list ("raw:..."). No order and no unit depends
 // on it. It may be repeated. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
-func (s *DeadLetters) Drop(ctx context.Context, actor, key string) error {
+func (s *DeadLetters) Drop(ctx context.Context, actor, key, reason string) error {
+	ctx = store.WithReason(store.WithActor(ctx, actor), reason)
 	for _, shard := range s.shards {
 		found, err := shard.HasRaw(ctx, key)
 		if err != nil {
@@ -348,7 +350,7 @@ func (s *DeadLetters) Drop(ctx context.Context, actor, key string) error {
 		if !found {
 			continue
 		}
-		if err := s.store.Record(store.WithActor(ctx, actor), store.DroppedDead, key, ""); err != nil {
+		if err := s.store.Record(ctx, store.DroppedDead, key, ""); err != nil {
 			return err
 		}
 		return shard.DropRaw(ctx, key)

@@ -153,7 +153,7 @@ func TestRetriedOrderGetsAUnitOfAnotherSegment(t *testing.T) {
 	}
 	retried := 0
 	for _, o := range lost {
-		_, err := w.dead.Retry(w.ctx, "ann", o.ID)
+		_, err := w.dead.Retry(w.ctx, "ann", o.ID, "")
 		if err == nil {
 			retried++
 		} else if !errors.Is(err, sale.ErrConflict) && !errors.Is(err, sale.ErrNotFound) {
@@ -270,17 +270,17 @@ func TestRetryRequeuesTheOrder(t *testing.T) {
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
 	for range 2 { // the second repeats it before a worker has the order
-		if is, err := w.dead.Retry(w.ctx, "ann", dead.ID); is != sale.StatusQueued || err != nil {
+		if is, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); is != sale.StatusQueued || err != nil {
 			t.Fatalf("the order is %s, %v", is, err)
 		}
 	}
 	w.wantNoDeadLetter(dead.ID)
 	w.drain()
 	w.wantTotals("s", 4, 1)
-	if is, err := w.dead.Retry(w.ctx, "ann", dead.ID); is != sale.StatusCreated || err != nil {
+	if is, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); is != sale.StatusCreated || err != nil {
 		t.Fatalf("after the repeated retry of a stored order it is %s, %v", is, err)
 	}
-	if _, err := w.dead.Retry(w.ctx, "ann", w.buy("s", "ben").OrderID); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.dead.Retry(w.ctx, "ann", w.buy("s", "ben").OrderID, ""); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("retried an order that was never dead: %v", err)
 	}
 	log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1})
@@ -308,7 +308,7 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 	dead := w.repeating()
 	w.create("s", 5)
 	retried, cancelled := w.makeDead("s", "ann"), w.makeDead("s", "bob")
-	if _, err := dead.Retry(w.ctx, "admin", retried.ID); err != nil {
+	if _, err := dead.Retry(w.ctx, "admin", retried.ID, ""); err != nil {
 		t.Errorf("retry: %v", err)
 	}
 	if done, err := dead.Cancel(w.ctx, "admin", cancelled.ID, "stolen"); err != nil || !done.UnitReturned {
@@ -328,7 +328,7 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	for range 2 { // a client that has lost the response repeats the call
-		if err := dead.Drop(w.ctx, "admin", page[0].Key); err != nil {
+		if err := dead.Drop(w.ctx, "admin", page[0].Key, ""); err != nil {
 			t.Errorf("drop: %v", err)
 		}
 	}
@@ -368,7 +368,7 @@ func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 	dead := w.makeDead("old", "bob")
 	w.archive("old")
 	var rejected *RefusedError
-	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.As(err, &rejected) ||
+	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); !errors.As(err, &rejected) ||
 		!strings.Contains(rejected.Detail, "sluice dead cancel "+dead.ID.String()) {
 		t.Errorf("a retry: %v", err)
 	}
@@ -398,7 +398,7 @@ func TestRepeatedRetryOfAnArchivedOrder(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 5)
 	dead := w.makeDead("old", "bob")
-	if status, err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil || status != sale.StatusQueued {
+	if status, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); err != nil || status != sale.StatusQueued {
 		t.Fatalf("%s, %v", status, err)
 	}
 	w.drain()
@@ -415,7 +415,7 @@ func TestRepeatedRetryOfAnArchivedOrder(t *testing.T) {
 	if n, err := w.store.RemoveOrders(w.ctx, "old", []store.Archived{row}); n != 1 || err != nil {
 		t.Fatalf("removed %d, %v", n, err)
 	}
-	status, err := w.dead.Retry(w.ctx, "ann", dead.ID)
+	status, err := w.dead.Retry(w.ctx, "ann", dead.ID, "")
 	if rejected, ok := errors.AsType[*RefusedError](err); !ok ||
 		!strings.Contains(rejected.Detail, "sluice sale show old") {
 		t.Errorf("%s, %v; want the command that lists the files", status, err)
@@ -427,7 +427,7 @@ func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
-	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID); err != nil {
+	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	q := w.queues[keyspace.Space{Shards: shards}.ShardOf("s")]
@@ -441,7 +441,7 @@ func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("retry of a cancelled order: %v", err)
 	}
 }
@@ -457,7 +457,7 @@ func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	if _, err := w.dead.shards[shard].BeginCancel(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.dead.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrConflict) {
+	if _, err := w.dead.Retry(w.ctx, "ben", dead.ID, ""); !errors.Is(err, sale.ErrConflict) {
 		t.Fatalf("%v", err)
 	}
 	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Action == "dead.retry" {
@@ -500,7 +500,7 @@ func TestRetryThatLosesAgainstCancelIsNotFound(t *testing.T) {
 		hookedShard{w.queues[0], cancel}, hookedShard{w.queues[1], cancel},
 	}})
 	for range 2 { // the second call finds no dead letter
-		if _, err := slow.Retry(w.ctx, "ben", dead.ID); !errors.Is(err, sale.ErrNotFound) {
+		if _, err := slow.Retry(w.ctx, "ben", dead.ID, ""); !errors.Is(err, sale.ErrNotFound) {
 			t.Fatalf("retry of an order that was cancelled in the meantime: %v", err)
 		}
 	}
@@ -568,7 +568,7 @@ func TestOneOfConcurrentRetryAndCancelsSucceeds(t *testing.T) {
 			})
 		}
 		wg.Go(func() {
-			_, err := plain.Retry(w.ctx, "ben", dead.ID)
+			_, err := plain.Retry(w.ctx, "ben", dead.ID, "")
 			if err != nil && !errors.Is(err, sale.ErrNotFound) && !errors.Is(err, sale.ErrConflict) {
 				t.Errorf("retry: %v", err)
 			}
@@ -664,11 +664,11 @@ func TestDropRemovesOnlyEntriesThatAreNotMessages(t *testing.T) {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	for _, key := range []string{dead.ID.String(), "raw:nothing"} {
-		if err := w.dead.Drop(w.ctx, "ann", key); !errors.Is(err, sale.ErrNotFound) {
+		if err := w.dead.Drop(w.ctx, "ann", key, ""); !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("dropped %s: %v", key, err)
 		}
 	}
-	if err := w.dead.Drop(w.ctx, "ann", page[i].Key); err != nil {
+	if err := w.dead.Drop(w.ctx, "ann", page[i].Key, ""); err != nil {
 		t.Fatal(err)
 	}
 	if page, _, err = w.dead.List(w.ctx, queue.DeadQuery{}); err != nil || len(page) != 1 ||

@@ -6,7 +6,6 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 )
 
 // Verb is what Settle does with dead orders.
@@ -81,7 +80,7 @@ func (s *DeadLetters) settle(ctx context.Context, actor string, wanted Settlemen
 	id := one.DeadLetter.Message.ID
 	if wanted.Verb == RetryDead {
 		var status sale.Status
-		if status, one.Err = s.Retry(store.WithReason(ctx, wanted.Reason), actor, id); one.Err == nil {
+		if status, one.Err = s.Retry(ctx, actor, id, wanted.Reason); one.Err == nil {
 			one.Status = status
 		}
 		return

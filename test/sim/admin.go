@@ -90,7 +90,7 @@ func (w *world) operateDead(p *process, d *admin.DeadLetters, until func(func() 
 		w.mu.Unlock()
 	}
 	until(func() error {
-		_, err := d.Retry(p.ctx, "op", letter.Message.ID)
+		_, err := d.Retry(p.ctx, "op", letter.Message.ID, "")
 		return err
 	})
 }

@@ -105,7 +105,7 @@ func TestRequestsReachTheService(t *testing.T) {
 				`"cancelling":false,"units":1,"unbacked":false}`,
 		},
 		{
-			"POST", "/admin/v1/dead/" + id + "/retry", "", 200, "admin retries " + id,
+			"POST", "/admin/v1/dead/" + id + "/retry", `{"reason":"fixed"}`, 200, `admin retries ` + id + ` because "fixed"`,
 			`{"key":"` + id + `","order_id":"` + id + `","status":"queued","given_back":false}`,
 		},
 		{
@@ -117,11 +117,11 @@ func TestRequestsReachTheService(t *testing.T) {
 			`{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","status":"cancelled","given_back":true}`,
 		},
 		{
-			"POST", "/admin/v1/dead/raw:ab12/cancel", "", 200, "admin drops raw:ab12",
+			"POST", "/admin/v1/dead/raw:ab12/cancel", "", 200, `admin drops raw:ab12 because ""`,
 			`{"key":"raw:ab12","status":"dropped","given_back":false}`,
 		},
 		{
-			"POST", "/admin/v1/dead/raw%3Aab12/cancel", "", 200, "admin drops raw:ab12",
+			"POST", "/admin/v1/dead/raw%3Aab12/cancel", "", 200, `admin drops raw:ab12 because ""`,
 			`{"key":"raw:ab12","status":"dropped","given_back":false}`,
 		},
 	})

@@ -11,7 +11,6 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 	"sluice/client"
 )
@@ -71,14 +70,14 @@ func (h *handlers) retryDead(ctx context.Context, r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	status, err := h.cfg.Dead.Retry(store.WithReason(ctx, reason), r.actor, id)
+	status, err := h.cfg.Dead.Retry(ctx, r.actor, id, reason)
 	return client.Settled{Key: id.String(), OrderID: id.String(), Status: string(status)}, err
 }
 
 func (h *handlers) cancelDead(ctx context.Context, r *request) (any, error) {
 	reason := r.reason()
 	if key, ok := rawKey(r.Params("order")); ok && r.err == nil {
-		err := h.cfg.Dead.Drop(store.WithReason(ctx, reason), r.actor, key)
+		err := h.cfg.Dead.Drop(ctx, r.actor, key, reason)
 		return client.Settled{Key: key, Status: string(admin.Dropped)}, err
 	}
 	id := r.orderID()

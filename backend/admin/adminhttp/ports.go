@@ -42,9 +42,9 @@ type Service interface {
 type DeadLetters interface {
 	List(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
 	Find(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
-	Retry(ctx context.Context, actor string, id sale.OrderID) (sale.Status, error)
+	Retry(ctx context.Context, actor string, id sale.OrderID, reason string) (sale.Status, error)
 	Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (admin.Cancelled, error)
-	Drop(ctx context.Context, actor, key string) error
+	Drop(ctx context.Context, actor, key, reason string) error
 	Settle(ctx context.Context, actor string, s admin.Settlement) (done []admin.Settled, next string, err error)
 }
 

@@ -139,11 +139,11 @@ func (d *fakeDead) Find(_ context.Context, id sale.OrderID) (queue.DeadLetter, e
 func (d *fakeDead) List(_ context.Context, q queue.DeadQuery) ([]queue.DeadLetter, string, error) {
 	return d.dead, d.next, d.record("dead %+v", q)
 }
-func (d *fakeDead) Retry(_ context.Context, actor string, id sale.OrderID) (sale.Status, error) {
+func (d *fakeDead) Retry(_ context.Context, actor string, id sale.OrderID, reason string) (sale.Status, error) {
 	if d.wasRow {
 		return sale.StatusCreated, nil
 	}
-	return sale.StatusQueued, d.record("%s retries %s", actor, id)
+	return sale.StatusQueued, d.record("%s retries %s because %q", actor, id, reason)
 }
 func (d *fakeDead) Cancel(_ context.Context, actor string, id sale.OrderID, reason string) (admin.Cancelled, error) {
 	o := servertest.Order(id.Sequence(), "ann", sale.StatusCancelled)
@@ -187,8 +187,8 @@ func (d *fakeService) order(id sale.OrderID) admin.OrderDetails {
 	}
 	return admin.OrderDetails{OrderRow: row, Callbacks: d.callbacks}
 }
-func (d *fakeDead) Drop(_ context.Context, actor, key string) error {
-	return d.record("%s drops %s", actor, key)
+func (d *fakeDead) Drop(_ context.Context, actor, key, reason string) error {
+	return d.record("%s drops %s because %q", actor, key, reason)
 }
 func (d *fakeService) Rehearse(_ context.Context, actor string, r admin.Rehearsal) (admin.View, error) {
 	return d.view, d.record("%s rehearses %+v", actor, r)
