@@ -20,7 +20,7 @@ func (h *handlers) addDead() {
 	h.get(dead, h.listDead)
 	h.post(dead+"/retry", h.settleDead(admin.RetryDead))
 	h.post(dead+"/cancel", h.settleDead(admin.CancelDead))
-	h.get(dead+"/:order", with((*request).orderID, h.showDead))
+	h.get(dead+"/:order", show((*request).orderID, h.cfg.Dead.Find, deadJSON))
 	h.post(dead+"/:order/retry", h.retryDead)
 	h.post(dead+"/:order/cancel", h.cancelDead)
 }
@@ -55,11 +55,6 @@ func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
 		Dead []client.DeadLetter `json:"dead"`
 		Next string              `json:"next,omitempty"` // value of after for the next page
 	}{httpserver.Bodies(letters, deadJSON), next}, err
-}
-
-func (h *handlers) showDead(ctx context.Context, _ *request, id sale.OrderID) (any, error) {
-	letter, err := h.cfg.Dead.Find(ctx, id)
-	return deadJSON(letter), err
 }
 
 func (h *handlers) retryDead(ctx context.Context, r *request) (any, error) {

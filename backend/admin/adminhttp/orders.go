@@ -23,8 +23,8 @@ var (
 
 func (h *handlers) addOrders() {
 	h.get("/admin/v1/orders", h.listOrders)
-	h.get("/admin/v1/orders/:order", with((*request).orderID, h.showOrder))
-	h.post("/admin/v1/orders/:order/cancel", h.cancelOrder)
+	h.get("/admin/v1/orders/:order", show((*request).orderID, h.order, orderJSON))
+	h.post("/admin/v1/orders/:order/cancel", change((*request).orderID, h.cancelOrder, orderJSON))
 	h.get("/admin/v1/payments", h.listPayments)
 	h.post("/admin/v1/payments/:payment/settle", h.settlePayment)
 }
@@ -73,18 +73,16 @@ func orderJSON(o admin.OrderDetails) any {
 	}{rowJSON(o.OrderRow), httpserver.Bodies(o.Callbacks, paymentJSON)}
 }
 
-func (h *handlers) showOrder(ctx context.Context, _ *request, id sale.OrderID) (any, error) {
+func (h *handlers) order(ctx context.Context, id sale.OrderID) (admin.OrderDetails, error) {
 	o, err := h.cfg.Admin.Order(ctx, id)
-	return orderJSON(o), translate(err, errNoRowHere, errPaidOrder)
+	return o, translate(err, errNoRowHere, errPaidOrder)
 }
 
-func (h *handlers) cancelOrder(ctx context.Context, r *request) (any, error) {
-	id, reason := r.orderID(), r.reason()
-	if r.err != nil {
-		return nil, r.err
-	}
-	o, err := h.cfg.Admin.CancelOrder(ctx, r.actor, id, reason)
-	return orderJSON(o), translate(err, errNoRowHere, errPaidOrder)
+func (h *handlers) cancelOrder(
+	ctx context.Context, actor string, id sale.OrderID, reason string,
+) (admin.OrderDetails, error) {
+	o, err := h.cfg.Admin.CancelOrder(ctx, actor, id, reason)
+	return o, translate(err, errNoRowHere, errPaidOrder)
 }
 
 func (h *handlers) listOrders(ctx context.Context, r *request) (any, error) {

@@ -28,8 +28,8 @@ const reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src dat
 
 func (h *handlers) addReports() {
 	h.post("/admin/v1/rehearsals/:sale/report", with((*request).saleID, h.saveReport))
-	h.get("/admin/v1/reports", h.listReports)
-	h.get("/admin/v1/reports/:sale", with((*request).saleID, h.showReport))
+	h.get("/admin/v1/reports", list("reports", h.cfg.Store.Reports, reportJSON))
+	h.get("/admin/v1/reports/:sale", show((*request).saleID, h.report, reportJSON))
 	h.handleRaw(fiber.MethodGet, "/admin/v1/reports/:sale/page", h.reportPage)
 }
 
@@ -78,19 +78,9 @@ func (h *handlers) saveReport(ctx context.Context, r *request, id string) (any, 
 	return map[string]string{"id": id, "verdict": stored.Verdict}, nil
 }
 
-func (h *handlers) listReports(ctx context.Context, _ *request) (any, error) {
-	all, err := h.cfg.Store.Reports(ctx)
-	return map[string]any{"reports": httpserver.Bodies(all, reportJSON)}, err
-}
-
 func (h *handlers) report(ctx context.Context, id string) (store.RehearsalReport, error) {
 	found, err := h.cfg.Store.Report(ctx, id)
 	return found, translate(err, errNoReport, httpserver.ErrConflict)
-}
-
-func (h *handlers) showReport(ctx context.Context, _ *request, id string) (any, error) {
-	found, err := h.report(ctx, id)
-	return reportJSON(found), err
 }
 
 // reportPage answers with a report as a page.

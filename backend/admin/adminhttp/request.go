@@ -71,6 +71,37 @@ func with[ID any](read func(*request) ID, answer func(context.Context, *request,
 	}
 }
 
+// list returns the handler of a list that takes no parameters. The list has a name in the response.
+func list[T, B any](name string, read func(context.Context) ([]T, error), body func(T) B) handler {
+	return func(ctx context.Context, _ *request) (any, error) {
+		items, err := read(ctx)
+		return map[string]any{name: httpserver.Bodies(items, body)}, err
+	}
+}
+
+// show returns the handler of one item, by the id in the path.
+func show[ID, T, B any](id func(*request) ID, read func(context.Context, ID) (T, error), body func(T) B) handler {
+	return with(id, func(ctx context.Context, _ *request, id ID) (any, error) {
+		item, err := read(ctx, id)
+		return body(item), err
+	})
+}
+
+// change returns the handler of a change of one item, by the id in the path. The reason is the only field of the
+// request's body. The response has the changed item.
+func change[ID, T, B any](
+	id func(*request) ID, do func(ctx context.Context, actor string, id ID, reason string) (T, error), body func(T) B,
+) handler {
+	return func(ctx context.Context, r *request) (any, error) {
+		id, reason := id(r), r.reason()
+		if r.err != nil {
+			return nil, r.err
+		}
+		item, err := do(ctx, r.actor, id, reason)
+		return body(item), err
+	}
+}
+
 func (r *request) fail(err error) {
 	if r.err == nil {
 		r.err = err

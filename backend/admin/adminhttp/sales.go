@@ -41,7 +41,7 @@ func (h *handlers) addSales() {
 	h.post(one+"/describe", with((*request).saleID, h.describe))
 	h.get(one+"/audit", with((*request).saleID, h.audit))
 	h.post("/admin/v1/rehearsals", h.rehearse)
-	h.get("/admin/v1/rehearsals", h.listRehearsals)
+	h.get("/admin/v1/rehearsals", list("rehearsals", h.cfg.Admin.Rehearsals, saleJSON))
 	h.post("/admin/v1/rehearsals/:sale/remove", with((*request).saleID, h.removeRehearsal))
 }
 
@@ -273,11 +273,6 @@ func (h *handlers) rehearse(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	return r.createdSale(h.cfg.Admin.Rehearse(ctx, r.actor, wanted))
-}
-
-func (h *handlers) listRehearsals(ctx context.Context, _ *request) (any, error) {
-	views, err := h.cfg.Admin.Rehearsals(ctx)
-	return map[string]any{"rehearsals": httpserver.Bodies(views, saleJSON)}, err
 }
 
 func (h *handlers) removeRehearsal(ctx context.Context, r *request, saleID string) (any, error) {

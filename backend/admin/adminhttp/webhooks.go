@@ -16,11 +16,11 @@ import (
 func (h *handlers) addWebhooks() {
 	const one, delivery = "/admin/v1/webhooks/:webhook", "/admin/v1/webhooks/:webhook/deliveries/:delivery"
 	h.post("/admin/v1/webhooks", h.addWebhook)
-	h.get("/admin/v1/webhooks", h.listWebhooks)
-	h.get(one, with((*request).webhook, h.showWebhook))
+	h.get("/admin/v1/webhooks", list("webhooks", h.cfg.Webhooks.List, webhookJSON))
+	h.get(one, show((*request).webhook, h.cfg.Webhooks.Show, webhookJSON))
 	h.post(one+"/change", with((*request).webhook, h.changeWebhook))
-	h.post(one+"/pause", h.switchWebhook(h.cfg.Webhooks.Pause))
-	h.post(one+"/resume", h.switchWebhook(h.cfg.Webhooks.Resume))
+	h.post(one+"/pause", change((*request).webhook, h.cfg.Webhooks.Pause, webhookJSON))
+	h.post(one+"/resume", change((*request).webhook, h.cfg.Webhooks.Resume, webhookJSON))
 	h.post(one+"/rotate", with((*request).webhook, h.rotateWebhook))
 	h.post(one+"/remove", h.removeWebhook)
 	h.post(one+"/ping", h.pingWebhook)
@@ -80,16 +80,6 @@ func (h *handlers) addWebhook(ctx context.Context, r *request) (any, error) {
 	return created, nil
 }
 
-func (h *handlers) listWebhooks(ctx context.Context, _ *request) (any, error) {
-	all, err := h.cfg.Webhooks.List(ctx)
-	return map[string]any{"webhooks": httpserver.Bodies(all, webhookJSON)}, err
-}
-
-func (h *handlers) showWebhook(ctx context.Context, _ *request, id string) (any, error) {
-	e, err := h.cfg.Webhooks.Show(ctx, id)
-	return webhookJSON(e), err
-}
-
 func (h *handlers) changeWebhook(ctx context.Context, r *request, id string) (any, error) {
 	body := r.object()
 	s, reason := readSettings(body), body.Line("reason")
@@ -101,20 +91,6 @@ func (h *handlers) changeWebhook(ctx context.Context, r *request, id string) (an
 	}
 	e, err := h.cfg.Webhooks.Change(ctx, r.actor, id, s, reason)
 	return webhookJSON(e), err
-}
-
-// switchWebhook answers pause and resume.
-func (h *handlers) switchWebhook(
-	turn func(ctx context.Context, actor, id, reason string) (webhook.Endpoint, error),
-) handler {
-	return func(ctx context.Context, r *request) (any, error) {
-		id, reason := r.webhook(), r.reason()
-		if r.err != nil {
-			return nil, r.err
-		}
-		e, err := turn(ctx, r.actor, id, reason)
-		return webhookJSON(e), err
-	}
 }
 
 func (h *handlers) rotateWebhook(ctx context.Context, r *request, id string) (any, error) {
