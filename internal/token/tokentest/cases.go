@@ -3,10 +3,8 @@ package tokentest
 import (
 	"bytes"
 	"crypto"
-	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	_ "crypto/sha512" // for crypto.SHA384 and crypto.SHA512
@@ -153,7 +151,6 @@ func (w *Issuer) headers() []Case {
 // confused returns tokens with a valid signature of a key or an algorithm that their header must not select.
 func (w *Issuer) confused() []Case {
 	claims := claimsOf("ann")
-	newKey := func(curve elliptic.Curve) *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(curve, rand.Reader)) }
 	pkix := must(x509.MarshalPKIXPublicKey(&w.RSA.PublicKey))
 	edPKIX := must(x509.MarshalPKIXPublicKey(w.Ed25519.Public()))
 	ecPKIX := must(x509.MarshalPKIXPublicKey(w.P256.Public()))
@@ -202,7 +199,7 @@ func (w *Issuer) confused() []Case {
 	for name, secret := range map[string][]byte{
 		"RSA PEM": pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pkix}), "RSA DER": pkix, "RSA PKCS 1 DER": pkcs1,
 		"RSA PKCS 1 PEM": pem.EncodeToMemory(&pem.Block{Type: "RSA PUBLIC KEY", Bytes: pkcs1}), "modulus": w.RSA.N.Bytes(),
-		"modulus in base64url": []byte(B64.EncodeToString(w.RSA.N.Bytes())),
+		"modulus in base64url": []byte(encoded(w.RSA.N.Bytes())),
 		"Ed25519 PEM":          pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: edPKIX}), "Ed25519 DER": edPKIX,
 		"Ed25519 bytes": w.Ed25519.Public().(ed25519.PublicKey),
 		"P-256 PEM":     pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: ecPKIX}), "P-256 DER": ecPKIX,
@@ -300,7 +297,7 @@ func (w *Issuer) shapes() []Case {
 		"no signature":              head + "." + claims + ".",
 		"no claims":                 bySecret(head + "."),
 		"no header":                 bySecret("." + claims),
-		"JWE": Segments(`{"alg":"dir","enc":"A256GCM"}`, "") + B64.EncodeToString(make([]byte, 12)) + "." + claims +
+		"JWE": Segments(`{"alg":"dir","enc":"A256GCM"}`, "") + encoded(make([]byte, 12)) + "." + claims +
 			"." + signature[:22],
 		"none, unsigned":                  Segments(`{"alg":"none","typ":"JWT"}`, claimsOf("ann")) + ".",
 		"None, unsigned":                  Segments(`{"alg":"None","typ":"JWT"}`, claimsOf("ann")) + ".",
@@ -321,7 +318,7 @@ func (w *Issuer) shapes() []Case {
 		"a zero behind":                   good + "\x00",
 		"a zero in the claims":            bySecret(head + "." + claims[:8] + "\x00" + claims[8:]),
 		"a letter too many":               bySecret(head + "." + claims + "A"),
-		"loose bits in the claims":        bySecret(head + "." + looseEnd(B64.EncodeToString([]byte(claimsOf("anne"))))),
+		"loose bits in the claims":        bySecret(head + "." + looseEnd(encoded([]byte(claimsOf("anne"))))),
 		"loose bits in the signature":     looseEnd(good),
 		"standard base64":                 bySecret(head + "." + standard),
 		"quoted":                          `"` + good + `"`,
@@ -335,7 +332,7 @@ func (w *Issuer) shapes() []Case {
 		"escapes of URLs":                 strings.ReplaceAll(good, ".", "%2E"),
 		"a unicode dot":                   strings.Replace(good, ".", "\uff0e", 1),
 		"loose bits in the header": bySecret(
-			looseEnd(B64.EncodeToString([]byte(`{"alg": "HS256"}`))) + "." + claims),
+			looseEnd(encoded([]byte(`{"alg": "HS256"}`))) + "." + claims),
 		"longer than can be": good + strings.Repeat("A", 5000),
 	})
 }
@@ -389,7 +386,7 @@ func (w *Issuer) signatures() []Case {
 			tokens[name+" "+what] = resigned(raw, change)
 		}
 		segments := strings.Split(raw, ".")
-		otherClaims := B64.EncodeToString([]byte(claimsOf("eve")))
+		otherClaims := encoded([]byte(claimsOf("eve")))
 		tokens[name+" of other claims"] = segments[0] + "." + otherClaims + "." + segments[2]
 		tokens[name+" padded"], tokens[name+" twice"] = raw+"=", raw+segments[2]
 	}

@@ -46,34 +46,36 @@ type Issuer struct {
 
 // New returns the same Issuer to all tests of a process, because the generation of RSA keys is slow.
 var New = sync.OnceValue(func() *Issuer {
-	w := &Issuer{Secret: "a secret of the tests, of 32 bytes at least", Secrets: map[string][]byte{}}
-	var keys []any
-	for _, kid := range []string{First, Second} {
-		text := must(token.Generate(token.HS256, kid))
-		jwk := member(text)
-		w.Secrets[kid] = bytesOf(jwk, "k")
-		keys = append(keys, jwk)
+	w := &Issuer{
+		Secret:  "a secret of the tests, of 32 bytes at least",
+		Secrets: map[string][]byte{First: random(), Second: random()},
+		Ed25519: ed25519.NewKeyFromSeed(random()),
+		P256:    newKey(elliptic.P256()),
+		RSA:     must(rsa.GenerateKey(rand.Reader, 2048)),
+		PSS:     must(rsa.GenerateKey(rand.Reader, 2048)),
 	}
-	eddsa, es := must(token.Generate(token.EdDSA, Edward)), must(token.Generate(token.ES256, Curved))
-	rs, ps := must(token.Generate(token.RS256, Rivest)), must(token.Generate(token.PS256, Salted))
-	w.Ed25519 = ed25519.NewKeyFromSeed(bytesOf(member(eddsa), "d"))
-	w.P256 = must(ecdsa.ParseRawPrivateKey(elliptic.P256(), bytesOf(member(es), "d")))
-	w.RSA, w.PSS = rsaKey(member(rs)), rsaKey(member(ps))
-	for _, v := range members(must(token.Public(eddsa, es, rs, ps))) {
-		keys = append(keys, v)
-	}
-	w.Keys = must(json.Marshal(map[string]any{"keys": keys}))
+	public := w.Ed25519.Public().(ed25519.PublicKey)
+	point := must(w.P256.PublicKey.Bytes()) // 4, x, y
+	w.Keys = must(json.Marshal(map[string]any{"keys": []map[string]string{
+		{"kty": "oct", "kid": First, "alg": "HS256", "k": encoded(w.Secrets[First])},
+		{"kty": "oct", "kid": Second, "alg": "HS256", "k": encoded(w.Secrets[Second])},
+		{"kty": "OKP", "kid": Edward, "alg": "EdDSA", "crv": "Ed25519", "x": encoded(public)},
+		{"kty": "EC", "kid": Curved, "alg": "ES256", "crv": "P-256", "x": encoded(point[1:33]), "y": encoded(point[33:])},
+		{"kty": "RSA", "kid": Rivest, "alg": "RS256", "n": encoded(w.RSA.N.Bytes()), "e": "AQAB"},
+		{"kty": "RSA", "kid": Salted, "alg": "PS256", "n": encoded(w.PSS.N.Bytes()), "e": "AQAB"},
+	}}))
 	return w
 })
 
-func rsaKey(jwk map[string]any) *rsa.PrivateKey {
-	key := &rsa.PrivateKey{
-		PublicKey: rsa.PublicKey{N: new(big.Int).SetBytes(bytesOf(jwk, "n")), E: 65537},
-		D:         new(big.Int).SetBytes(bytesOf(jwk, "d")),
-		Primes:    []*big.Int{new(big.Int).SetBytes(bytesOf(jwk, "p")), new(big.Int).SetBytes(bytesOf(jwk, "q"))},
-	}
-	key.Precompute()
-	return key
+// random returns 32 random bytes.
+func random() []byte {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+func newKey(curve elliptic.Curve) *ecdsa.PrivateKey {
+	return must(ecdsa.GenerateKey(curve, rand.Reader))
 }
 
 // File writes the keys to a temporary file.
@@ -89,13 +91,15 @@ func (w *Issuer) File(t testing.TB) string {
 // B64 is the encoding of token segments.
 var B64 = base64.RawURLEncoding
 
+func encoded(b []byte) string { return B64.EncodeToString(b) }
+
 // Segments encodes a header and claims, without a signature.
 func Segments(header, claims string) string {
-	return B64.EncodeToString([]byte(header)) + "." + B64.EncodeToString([]byte(claims))
+	return encoded([]byte(header)) + "." + encoded([]byte(claims))
 }
 
 // signed appends a signature to a text.
-func signed(text string, signature []byte) string { return text + "." + B64.EncodeToString(signature) }
+func signed(text string, signature []byte) string { return text + "." + encoded(signature) }
 
 // HS signs a text with a secret.
 func HS(text string, secret []byte) string {
@@ -169,20 +173,6 @@ func (w *Issuer) Sign(alg, kid, text string) string {
 		return HS(text, w.Secrets[kid])
 	}
 	return HS(text, []byte(w.Secret))
-}
-
-func member(set []byte) map[string]any { return members(set)[0] }
-
-func members(set []byte) []map[string]any {
-	var s struct{ Keys []map[string]any }
-	if err := json.Unmarshal(set, &s); err != nil {
-		panic(err)
-	}
-	return s.Keys
-}
-
-func bytesOf(jwk map[string]any, name string) []byte {
-	return must(B64.DecodeString(jwk[name].(string)))
 }
 
 func must[T any](v T, err error) T {

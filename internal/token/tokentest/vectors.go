@@ -105,7 +105,7 @@ func (f vectorFile) vectors(alg string) []Vector {
 				if g.TagSize != 256 || len(key) < 32 {
 					continue
 				}
-				jwk = map[string]string{"kty": "oct", "k": B64.EncodeToString(key)}
+				jwk = map[string]string{"kty": "oct", "k": encoded(key)}
 			}
 			if test.Result == "acceptable" || jwk == nil || jwk["e"] == smallExponent {
 				continue
