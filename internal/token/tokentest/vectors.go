@@ -1,6 +1,7 @@
 package tokentest
 
 import (
+	_ "embed"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -128,29 +129,22 @@ func (f vectorFile) vectors(alg string) []Vector {
 	return all
 }
 
+//go:embed testdata/rfc.json
+var rfcExamples []byte
+
 // RFCVectors returns the examples of RFC 7515 (A.1 to A.3) and RFC 8037 (A.4).
 func RFCVectors() []Vector {
-	const payload = ".eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ"
-	vector := func(name, key, text, signature string) Vector {
-		return Vector{name, key, text, must(B64.DecodeString(signature)), true}
+	var examples []struct {
+		Name, Text, Signature string
+		Key                   json.RawMessage
 	}
-	return []Vector{
-		vector("RFC 7515, A.1", `{"kty":"oct","k":"AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuT`+
-			`wjAzZr1Z9CAow"}`, "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9"+payload,
-			"dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"),
-		vector("RFC 7515, A.2", `{"kty":"RSA","e":"AQAB","n":"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmf`+
-			`HQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kp`+
-			`aSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-`+
-			`DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ"}`, "eyJhbGciOiJSUzI1NiJ9"+payload,
-			"cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5jujGbds9uJdbF9CUAr"+
-				"7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--x"+
-				"i12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_Ioyp"+
-				"GlUPQGe77Rw"),
-		vector("RFC 7515, A.3", `{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",`+
-			`"y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}`, "eyJhbGciOiJFUzI1NiJ9"+payload,
-			"DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q"),
-		vector("RFC 8037, A.4", `{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}`,
-			"eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc",
-			"hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"),
+	if err := json.Unmarshal(rfcExamples, &examples); err != nil {
+		panic(err)
 	}
+	var all []Vector
+	for _, e := range examples {
+		signature := must(B64.DecodeString(e.Signature))
+		all = append(all, Vector{Name: e.Name, Key: string(e.Key), Text: e.Text, Signature: signature, Valid: true})
+	}
+	return all
 }
