@@ -78,15 +78,13 @@ func (s *DeadLetters) Settle(
 // settle retries or cancels one dead order.
 func (s *DeadLetters) settle(ctx context.Context, actor string, wanted Settlement, one *Settled) {
 	id := one.DeadLetter.Message.ID
+	var done Cancelled
 	if wanted.Verb == RetryDead {
-		var status sale.Status
-		if status, one.Err = s.Retry(ctx, actor, id, wanted.Reason); one.Err == nil {
-			one.Status = status
-		}
-		return
+		done.Order.Status, one.Err = s.Retry(ctx, actor, id, wanted.Reason)
+	} else {
+		done, one.Err = s.Cancel(ctx, actor, id, wanted.Reason)
 	}
-	var cancelled Cancelled
-	if cancelled, one.Err = s.Cancel(ctx, actor, id, wanted.Reason); one.Err == nil {
-		one.Status, one.UnitReturned = cancelled.Order.Status, cancelled.UnitReturned
+	if one.Err == nil {
+		one.Status, one.UnitReturned = done.Order.Status, done.UnitReturned
 	}
 }
