@@ -74,7 +74,6 @@ func Generate(alg, kid string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		key.Precompute()
 		m.Kty, m.N, m.E = "RSA", encoded(key.N.Bytes()), encoded(big.NewInt(int64(key.E)).Bytes())
 		m.D, m.P, m.Q = encoded(key.D.Bytes()), encoded(key.Primes[0].Bytes()), encoded(key.Primes[1].Bytes())
 		crt := key.Precomputed

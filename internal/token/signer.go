@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -94,13 +93,11 @@ func parseOneOrMore(text []byte) ([]*jwk, error) {
 
 // private returns the private key, after checking that it matches the public part.
 func (k *jwk) private() (any, error) {
-	if k.alg == HS256 {
-		return k.public, nil
-	}
-	if !k.hasPrivate() {
+	if k.alg != HS256 && !k.hasPrivate() {
 		return nil, errors.New("no private part, which signing needs")
 	}
-	if public, ok := k.public.(ed25519.PublicKey); ok {
+	switch public := k.public.(type) {
+	case ed25519.PublicKey:
 		seed := k.bytes("d")
 		if len(seed) != ed25519.SeedSize {
 			return nil, fmt.Errorf("d must be base64url of %d bytes", ed25519.SeedSize)
@@ -110,8 +107,7 @@ func (k *jwk) private() (any, error) {
 			return nil, errors.New("d does not match x")
 		}
 		return private, nil
-	}
-	if public, ok := k.public.(*ecdsa.PublicKey); ok {
+	case *ecdsa.PublicKey:
 		private, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), k.bytes("d"))
 		if err != nil {
 			return nil, fmt.Errorf("d must be base64url of a number of %d bytes", coordinate)
@@ -120,15 +116,14 @@ func (k *jwk) private() (any, error) {
 			return nil, errors.New("d does not match x and y")
 		}
 		return private, nil
+	case *rsa.PublicKey:
+		number := func(member string) *big.Int { return new(big.Int).SetBytes(k.bytes(member)) }
+		private := &rsa.PrivateKey{PublicKey: *public, D: number("d"), Primes: []*big.Int{number("p"), number("q")}}
+		if err := private.Validate(); err != nil {
+			return nil, errors.New("d, p and q are required, and must match n and e")
+		}
+		private.Precompute()
+		return private, nil
 	}
-	var numbers [3]*big.Int
-	for i, member := range strings.Fields("d p q") {
-		numbers[i] = new(big.Int).SetBytes(k.bytes(member))
-	}
-	private := &rsa.PrivateKey{PublicKey: *k.public.(*rsa.PublicKey), D: numbers[0], Primes: numbers[1:]}
-	if err := private.Validate(); err != nil {
-		return nil, errors.New("d, p and q are required, and must match n and e")
-	}
-	private.Precompute()
-	return private, nil
+	return k.public, nil // a secret
 }
