@@ -183,10 +183,10 @@ func TestSessionIsRejectedFromOtherOrigins(t *testing.T) {
 
 func TestForgedAndExpiredSessionsAreRejected(t *testing.T) {
 	s := newFakeService().serve(t)
-	other, _ := session.New("another token", nil, nil).Begin("eve")
+	other, _ := session.New("another token", nil, time.Now).Begin("eve")
 	past := func() time.Time { return time.Now().Add(-session.Lifetime - time.Minute) }
 	old, _ := session.New(adminToken, nil, past).Begin("ann")
-	same, _ := session.New(adminToken, nil, nil).Begin("ann") // from another backend, or from before a restart
+	same, _ := session.New(adminToken, nil, time.Now).Begin("ann") // from another backend, or from before a restart
 	for text, status := range map[string]int{
 		"": 401, "x": 401, "x.y": 401, other: 401, old: 401, adminToken: 401, same: 200,
 	} {

@@ -56,11 +56,8 @@ type Sessions struct {
 	storeAfter time.Time            // the Store is not queried before
 }
 
-// New returns Sessions. If store is nil, End affects this process alone. If now is nil, it is time.Now.
+// New returns Sessions. If store is nil, End affects this process alone.
 func New(secret string, store Store, now func() time.Time) *Sessions {
-	if now == nil {
-		now = time.Now
-	}
 	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "sluice admin session 1", sha256.Size)
 	if err != nil { // fails for invalid lengths only
 		panic(err)

@@ -45,7 +45,7 @@ func TestSessionIsValidInEveryProcessUntilItEnds(t *testing.T) {
 }
 
 func TestEndedSessionIsRejected(t *testing.T) {
-	k := New(secret, nil, nil)
+	k := New(secret, nil, time.Now)
 	first, s := k.Begin("ann")
 	second, _ := k.Begin("ann")
 	if err := k.End(t.Context(), s); err != nil {
@@ -79,7 +79,7 @@ func TestEndedSessionsAreRemovedAfterTheirExpiry(t *testing.T) {
 }
 
 func TestForgedSessionIsRejected(t *testing.T) {
-	k := New(secret, nil, nil)
+	k := New(secret, nil, time.Now)
 	text, _ := k.Begin("ann")
 	payload, signature, _ := strings.Cut(text, ".")
 	for name, forged := range map[string]string{
@@ -149,7 +149,7 @@ func TestSessionEndsInAllProcesses(t *testing.T) {
 	mini := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	backend := func() *Sessions { return New(secret, NewRedisStore(client, keyspace.Space{}), nil) }
+	backend := func() *Sessions { return New(secret, NewRedisStore(client, keyspace.Space{}), time.Now) }
 	here, there, late := backend(), backend(), backend()
 	text, s := here.Begin("ann")
 	kept, _ := here.Begin("ann")
