@@ -187,21 +187,6 @@ func (w *world) drain() {
 	}
 }
 
-func TestCancelOfOrderThatIsARowReturnsNoUnit(t *testing.T) {
-	w := newWorld(t)
-	w.create("s", 5)
-	dead := w.makeDead("s", "bob")
-	if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
-		t.Fatal(err)
-	}
-	got, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
-	if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCreated {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	w.wantNoDeadLetter(dead.ID)
-	w.wantTotals("s", 4, 1)
-}
-
 func TestCancelOfACancelledRowReturnsNoUnitBeforeRedisHasIt(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
@@ -227,11 +212,7 @@ func TestCancelLoadsASaleThatRedisLost(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
-	c := w.redis.Client()
-	shard := keyspace.Space{Shards: shards}.ShardOf("s")
-	if err := c.Del(w.ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s")).Err(); err != nil {
-		t.Fatal(err)
-	}
+	w.lose("s")
 	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
 		t.Fatal(err)
 	}
@@ -247,19 +228,12 @@ func TestCancelDuringAConcurrentLoad(t *testing.T) {
 	w := newWorld(t)
 	s := w.create("s", 5).Sale
 	dead := w.makeDead("s", "bob")
-	shard := keyspace.Space{Shards: shards}.ShardOf("s")
-	if err := w.redis.Client().Del(w.ctx, shard.Sale("s"), shard.Stock("s"), shard.Buyers("s")).Err(); err != nil {
-		t.Fatal(err)
+	w.lose("s")
+	rows := func(context.Context, spread.Part, func(sale.Order) error) error { // read after the queue was counted
+		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
+		return err
 	}
-	err := w.stock.Load(
-		w.ctx,
-		s,
-		func(context.Context, spread.Part, func(sale.Order) error) error { // reads rows after the queue was counted
-			_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
-			return err
-		},
-	)
-	if err != nil {
+	if err := w.stock.Load(w.ctx, s, rows); err != nil {
 		t.Fatal(err)
 	}
 	w.wantTotals("s", 5, 0)
@@ -295,7 +269,6 @@ func (w *world) repeating() *DeadLetters {
 	client := redis.NewClient(w.redis.Client().Options())
 	w.t.Cleanup(func() { _ = client.Close() })
 	client.AddHook(testenv.Commands(testenv.Twice))
-	space := keyspace.Space{Shards: shards}
 	var all []Shard
 	for _, shard := range space.All() {
 		all = append(all, queue.NewList(client, shard, queue.Config{}))
@@ -314,7 +287,7 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 	if done, err := dead.Cancel(w.ctx, "admin", cancelled.ID, "stolen"); err != nil || !done.UnitReturned {
 		t.Errorf("cancel: %+v, %v", done, err)
 	}
-	q := w.queues[keyspace.Space{Shards: shards}.ShardOf("s")]
+	q := w.queues[space.ShardOf("s")]
 	if s, err := q.Stats(w.ctx); err != nil || s.Ready != 1 || s.Dead != 0 {
 		t.Errorf("%+v, %v; want one order in the queue", s, err)
 	}
@@ -430,7 +403,7 @@ func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); err != nil {
 		t.Fatal(err)
 	}
-	q := w.queues[keyspace.Space{Shards: shards}.ShardOf("s")]
+	q := w.queues[space.ShardOf("s")]
 	b, _, err := queuetest.Take(w.ctx, q, 10, "")
 	if err != nil || len(b.Messages) != 1 {
 		t.Fatalf("%+v, %v", b, err)
@@ -551,8 +524,7 @@ func TestCancelThatLosesAgainstCancelReturnsItsResult(t *testing.T) {
 
 func TestOneOfConcurrentRetryAndCancelsSucceeds(t *testing.T) {
 	w := newWorld(t)
-	// without faults, whose counter is not synchronized
-	plain := NewDeadLetters(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}})
+	plain := NewDeadLetters(w.plain())
 	w.create("s", 100)
 	left, sold := int64(100), int64(0)
 	for round := range 25 {
@@ -602,7 +574,6 @@ func TestCancelOfUnknownOrder(t *testing.T) {
 
 func TestDeadPagesOverAllShards(t *testing.T) {
 	w := newWorld(t)
-	space := keyspace.Space{Shards: shards}
 	var want []sale.OrderID
 	perShard := map[keyspace.Shard]int{}
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
@@ -682,12 +653,12 @@ func TestCancelDuringARebuildIsRepeated(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
-	guard := keyspace.Space{Shards: shards}.ShardOf("s").Guard()
+	guard := space.ShardOf("s").Guard()
 	redis := w.redis.Client()
 	begin := func() (generation int64) {
 		generation, err := w.store.NextFence(w.ctx, 0)
 		if err == nil {
-			err = w.store.BeginGeneration(w.ctx, int(keyspace.Space{Shards: shards}.ShardOf("s")), generation)
+			err = w.store.BeginGeneration(w.ctx, int(space.ShardOf("s")), generation)
 		}
 		if err != nil {
 			t.Fatal(err)

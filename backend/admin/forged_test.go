@@ -16,7 +16,7 @@ import (
 // forge queues a message by hand, without an accepted order or a unit, and makes it a dead letter.
 func (w *world) forge(o sale.Order) sale.Order {
 	w.t.Helper()
-	shard := keyspace.Space{Shards: shards}.ShardOf(o.SaleID)
+	shard := space.ShardOf(o.SaleID)
 	if err := w.redis.Client().LPush(w.ctx, shard.Ready(), keyspace.EncodeMessage(o)).Err(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 			t.Errorf("its buyer got %s", d.Outcome)
 		}
 		// cannot be written: exclude it
-		if _, _, err := queuetest.Take(w.ctx, w.queues[keyspace.Space{Shards: shards}.ShardOf(fault)], 10, ""); err != nil {
+		if _, _, err := queuetest.Take(w.ctx, w.queues[space.ShardOf(fault)], 10, ""); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -14,7 +14,6 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/audit"
-	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
@@ -290,12 +289,7 @@ func TestUnreachableSaleDelaysNoOther(t *testing.T) {
 	lost := w.sellHeld("lost", 3, "ann", "bob")
 	kept := w.sellHeld("kept", 3, "ann", "bob")
 	w.elapse(slices.Concat(lost, kept)...)
-	shard := keyspace.Space{Shards: shards}.ShardOf("lost")
-	if err := w.redis.Client().
-		Del(w.ctx, shard.Sale("lost"), shard.Stock("lost"), shard.Buyers("lost")).
-		Err(); err != nil {
-		t.Fatal(err)
-	}
+	w.lose("lost")
 	if err := w.returner().RunOnce(w.ctx); !errors.Is(err, admission.ErrNotLoaded) {
 		t.Fatalf("%v", err)
 	}
@@ -359,8 +353,7 @@ func TestSeveralExpirersReturnEachUnitOnce(t *testing.T) {
 func TestOneOfConcurrentCancelAndPaymentSucceeds(t *testing.T) {
 	const rounds = 30
 	w := newWorld(t)
-	// without faults, whose counter is not synchronized
-	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}})
+	plain := New(w.plain())
 	var names []string
 	for i := range rounds {
 		names = append(names, fmt.Sprint("buyer ", i))

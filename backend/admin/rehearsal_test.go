@@ -43,7 +43,7 @@ func (w *world) wantNothingOf(saleID string) {
 	if keys, err := w.redis.Client().Keys(w.ctx, "*"+saleID+"*").Result(); err != nil || len(keys) > 0 {
 		w.t.Errorf("Redis holds %v, %v", keys, err)
 	}
-	for _, shard := range (keyspace.Space{Shards: shards}).All() {
+	for _, shard := range space.All() {
 		if listed, err := w.redis.Client().SIsMember(w.ctx, shard.Sales(), saleID).Result(); err != nil || listed {
 			w.t.Errorf("shard %d lists it: %v, %v", shard, listed, err)
 		}
@@ -253,7 +253,6 @@ func (w *world) removedFromSQL() (id string) {
 	if _, err := w.store.RemoveRehearsal(w.ctx, id); err != nil {
 		w.t.Fatal(err)
 	}
-	space := keyspace.Space{Shards: shards}
 	for _, shard := range space.All() {
 		w.redis.Client().HDel(w.ctx, shard.Sale(id), "version", "switch")
 		w.hold(shard)
@@ -273,7 +272,7 @@ func (w *world) release(shard keyspace.Shard) {
 // wantHeld checks whether each shard holds a part of a sale.
 func (w *world) wantHeld(saleID string, held ...bool) {
 	w.t.Helper()
-	for i, shard := range (keyspace.Space{Shards: shards}).All() {
+	for i, shard := range space.All() {
 		n, err := w.redis.Client().Exists(w.ctx, shard.Sale(saleID), shard.Stock(saleID), shard.Buyers(saleID)).Result()
 		if err != nil || (n > 0) != held[i] {
 			w.t.Errorf("shard %d has %d keys of the rehearsal, %v; want some: %v", shard, n, err, held[i])

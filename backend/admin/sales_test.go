@@ -378,8 +378,7 @@ func TestReconcileConcurrentlyAgrees(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// without faults, whose counter is not synchronized
-	plain := New(Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}})
+	plain := New(w.plain())
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

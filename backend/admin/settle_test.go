@@ -10,7 +10,6 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
-	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 )
@@ -24,7 +23,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	for i := 0; len(sales) < 2; i++ { // one in each of two shards
 		id := fmt.Sprint("s", i)
 		if len(sales) == 0 ||
-			(keyspace.Space{Shards: shards}).ShardOf(id) != (keyspace.Space{Shards: shards}).ShardOf(sales[0]) {
+			space.ShardOf(id) != space.ShardOf(sales[0]) {
 			sales = append(sales, id)
 			w.create(id, 10)
 		}
@@ -70,7 +69,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	w.wantTotals(sales[0], 6, 0)
 
 	// another process is cancelling it
-	if _, err := w.queues[keyspace.Space{Shards: shards}.ShardOf(sales[0])].BeginCancel(w.ctx, ids[0]); err != nil {
+	if _, err := w.queues[space.ShardOf(sales[0])].BeginCancel(w.ctx, ids[0]); err != nil {
 		t.Fatal(err)
 	}
 	retried := all(Settlement{Verb: RetryDead, DeadQuery: queue.DeadQuery{SaleID: sales[0]}, Reason: "the disk is fixed"})
@@ -135,7 +134,7 @@ func TestSettleDoesNotSettleAnotherOrderWithTheSameID(t *testing.T) {
 	dead := w.makeDead("s", "bob")
 	other := dead
 	other.Buyer = "eve"
-	q := w.queues[keyspace.Space{Shards: shards}.ShardOf("s")]
+	q := w.queues[space.ShardOf("s")]
 	if err := q.Push(w.ctx, other); err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,8 @@ import (
 
 const shards = 2
 
+var space = keyspace.Space{Shards: shards}
+
 // world has a Service and DeadLetters over a real Redis and SQLite, and the public API's parts that create orders.
 type world struct {
 	*Service
@@ -48,7 +50,6 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	space := keyspace.Space{Shards: shards}
 	databaseURL := storetest.SQLite(t)
 	rows := storetest.Open(t, databaseURL)
 	refillers := spread.NewRefillers(spread.NewMover(admission.NewSegments(client, space, nil), rows))
@@ -71,6 +72,11 @@ func newWorld(t *testing.T) *world {
 	}
 	w.Service, w.dead = New(cfg), NewDeadLetters(cfg)
 	return w
+}
+
+// plain returns the configuration without faults, whose counter is not synchronized.
+func (w *world) plain() Config {
+	return Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}}
 }
 
 func (w *world) create(id string, stock int64) View {
@@ -121,6 +127,15 @@ func (w *world) makeDead(saleID, buyer string) sale.Order {
 		w.t.Fatal(err)
 	}
 	return b.Messages[0]
+}
+
+// lose deletes a sale from Redis. Its orders stay in the queue.
+func (w *world) lose(id string) {
+	w.t.Helper()
+	shard := space.ShardOf(id)
+	if err := w.redis.Client().Del(w.ctx, shard.Sale(id), shard.Stock(id), shard.Buyers(id)).Err(); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func (w *world) view(saleID string) admission.View {
