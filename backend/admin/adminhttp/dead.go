@@ -21,8 +21,8 @@ func (h *handlers) addDead() {
 	h.post(dead+"/retry", h.settleDead(admin.RetryDead))
 	h.post(dead+"/cancel", h.settleDead(admin.CancelDead))
 	h.get(dead+"/:order", show((*request).orderID, h.cfg.Dead.Find, deadJSON))
-	h.post(dead+"/:order/retry", h.retryDead)
-	h.post(dead+"/:order/cancel", h.cancelDead)
+	h.post(dead+"/:order/retry", withReason((*request).deadKey, h.retryDead))
+	h.post(dead+"/:order/cancel", withReason((*request).deadKey, h.cancelDead))
 }
 
 func deadJSON(d queue.DeadLetter) client.DeadLetter {
@@ -57,42 +57,40 @@ func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
 	}{httpserver.Bodies(letters, deadJSON), next}, err
 }
 
-func (h *handlers) retryDead(ctx context.Context, r *request) (any, error) {
-	if _, raw := rawKey(r.Params("order")); raw {
+// deadKey is the dead letter in the path: of an order, or of an entry that is not a message.
+type deadKey struct {
+	order sale.OrderID
+	raw   string // empty: an order
+}
+
+// deadKey returns the dead letter of the path. Some clients escape the colon in the key of an entry.
+func (r *request) deadKey() deadKey {
+	key, err := url.PathUnescape(r.Params("order"))
+	if err == nil && len(key) <= 100 && strings.HasPrefix(key, "raw:") {
+		return deadKey{raw: strings.Clone(key)}
+	}
+	return deadKey{order: r.orderID()}
+}
+
+func (h *handlers) retryDead(ctx context.Context, r *request, key deadKey, reason string) (any, error) {
+	if key.raw != "" {
 		return nil, sale.Invalid("order", "must be the id of an order; a raw entry can only be cancelled")
 	}
-	id, reason := r.orderID(), r.reason()
-	if r.err != nil {
-		return nil, r.err
-	}
-	status, err := h.cfg.Dead.Retry(ctx, r.actor, id, reason)
-	return client.Settled{Key: id.String(), OrderID: id.String(), Status: string(status)}, err
+	status, err := h.cfg.Dead.Retry(ctx, r.actor, key.order, reason)
+	id := key.order.String()
+	return client.Settled{Key: id, OrderID: id, Status: string(status)}, err
 }
 
-func (h *handlers) cancelDead(ctx context.Context, r *request) (any, error) {
-	reason := r.reason()
-	if key, ok := rawKey(r.Params("order")); ok && r.err == nil {
-		err := h.cfg.Dead.Drop(ctx, r.actor, key, reason)
-		return client.Settled{Key: key, Status: string(admin.Dropped)}, err
+func (h *handlers) cancelDead(ctx context.Context, r *request, key deadKey, reason string) (any, error) {
+	if key.raw != "" {
+		err := h.cfg.Dead.Drop(ctx, r.actor, key.raw, reason)
+		return client.Settled{Key: key.raw, Status: string(admin.Dropped)}, err
 	}
-	id := r.orderID()
-	if r.err != nil {
-		return nil, r.err
-	}
-	done, err := h.cfg.Dead.Cancel(ctx, r.actor, id, reason)
+	done, err := h.cfg.Dead.Cancel(ctx, r.actor, key.order, reason)
+	id := key.order.String()
 	return client.Settled{
-		Key: id.String(), OrderID: id.String(), SaleID: done.Order.SaleID, Status: string(done.Order.Status),
-		GivenBack: done.UnitReturned,
+		Key: id, OrderID: id, SaleID: done.Order.SaleID, Status: string(done.Order.Status), GivenBack: done.UnitReturned,
 	}, err
-}
-
-// rawKey returns the key of an entry that is not a message. Some clients escape its colon.
-func rawKey(param string) (key string, ok bool) {
-	key, err := url.PathUnescape(param)
-	if err != nil || len(key) > 100 || !strings.HasPrefix(key, "raw:") {
-		return "", false
-	}
-	return strings.Clone(key), true
 }
 
 // SettledOrder is the result for one of many dead orders.

@@ -11,10 +11,10 @@ import (
 func (h *handlers) addGroups() {
 	const one = "/admin/v1/groups/:group"
 	h.get("/admin/v1/groups", h.listGroups)
-	h.post(one+"/remove", h.removeGroup)
-	h.get(one+"/dead", h.listDeadEvents)
-	h.post(one+"/dead/:event/retry", h.settleDeadEvent("retrying", h.cfg.Events.Retry))
-	h.post(one+"/dead/:event/cancel", h.settleDeadEvent("dropped", h.cfg.Events.Drop))
+	h.post(one+"/remove", withReason((*request).group, h.removeGroup))
+	h.get(one+"/dead", with((*request).group, h.listDeadEvents))
+	h.post(one+"/dead/:event/retry", settleDeadEvent("retrying", h.cfg.Events.Retry))
+	h.post(one+"/dead/:event/cancel", settleDeadEvent("dropped", h.cfg.Events.Drop))
 }
 
 func (h *handlers) listGroups(ctx context.Context, _ *request) (any, error) {
@@ -25,38 +25,38 @@ func (h *handlers) listGroups(ctx context.Context, _ *request) (any, error) {
 // created by hand.
 func (r *request) group() string { return r.param("group", errNoGroup) }
 
-func (h *handlers) removeGroup(ctx context.Context, r *request) (any, error) {
-	name, reason := r.group(), r.reason()
-	if r.err != nil {
-		return nil, r.err
-	}
+func (h *handlers) removeGroup(ctx context.Context, r *request, name, reason string) (any, error) {
 	err := h.cfg.Events.Remove(ctx, r.actor, name, reason)
 	return map[string]string{"name": name, "status": "removed"}, err
 }
 
-func (h *handlers) listDeadEvents(ctx context.Context, r *request) (any, error) {
+func (h *handlers) listDeadEvents(ctx context.Context, r *request, group string) (any, error) {
 	q := httpserver.NewQuery(r.Ctx)
-	wanted := events.DeadLetterQuery{Group: r.group(), After: q.Text("after"), Limit: q.Limit()}
+	wanted := events.DeadLetterQuery{Group: group, After: q.Text("after"), Limit: q.Limit()}
 	if len(wanted.After) > maxParam || !httpserver.IsStorable(wanted.After) {
 		q.Reject("after", "must be the next of the previous page")
 	}
-	if r.fail(q.End()); r.err != nil {
-		return nil, r.err
+	if err := q.End(); err != nil {
+		return nil, err
 	}
 	letters, err := h.cfg.Events.DeadLetters(ctx, wanted)
 	return page("dead", letters, wanted.Limit, func(last events.DeadLetter) any { return last.EventID }), err
 }
 
+// deadEvent is the event of a group in the path.
+type deadEvent struct{ group, id string }
+
+func (r *request) deadEvent() deadEvent {
+	return deadEvent{r.group(), r.param("event", sale.ErrNotFound)}
+}
+
 // settleDeadEvent retries or drops a dead event of a group.
-func (h *handlers) settleDeadEvent(
+func settleDeadEvent(
 	status string, settle func(ctx context.Context, actor, group, eventID, reason string) error,
 ) handler {
-	return func(ctx context.Context, r *request) (any, error) {
-		group, id, reason := r.group(), r.param("event", sale.ErrNotFound), r.reason()
-		if r.err != nil {
-			return nil, r.err
-		}
-		err := settle(ctx, r.actor, group, id, reason)
-		return map[string]string{"group": group, "event": id, "status": status}, err
+	answer := func(ctx context.Context, r *request, of deadEvent, reason string) (any, error) {
+		err := settle(ctx, r.actor, of.group, of.id, reason)
+		return map[string]string{"group": of.group, "event": of.id, "status": status}, err
 	}
+	return withReason((*request).deadEvent, answer)
 }

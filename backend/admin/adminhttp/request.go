@@ -71,6 +71,20 @@ func with[ID any](read func(*request) ID, answer func(context.Context, *request,
 	}
 }
 
+// withReason is with for a request whose body has one field, the reason.
+func withReason[ID any](
+	read func(*request) ID, answer func(ctx context.Context, r *request, id ID, reason string) (any, error),
+) handler {
+	return with(read, func(ctx context.Context, r *request, id ID) (any, error) {
+		body := r.object()
+		reason := body.Line("reason")
+		if err := r.end(body); err != nil {
+			return nil, err
+		}
+		return answer(ctx, r, id, reason)
+	})
+}
+
 // list returns the handler of a list that takes no parameters. The list has a name in the response.
 func list[T, B any](name string, read func(context.Context) ([]T, error), body func(T) B) handler {
 	return func(ctx context.Context, _ *request) (any, error) {
@@ -87,19 +101,15 @@ func show[ID, T, B any](id func(*request) ID, read func(context.Context, ID) (T,
 	})
 }
 
-// change returns the handler of a change of one item, by the id in the path. The reason is the only field of the
-// request's body. The response has the changed item.
+// change returns the handler of a change of one item, by the id in the path and with a reason. The response has the
+// changed item.
 func change[ID, T, B any](
 	id func(*request) ID, do func(ctx context.Context, actor string, id ID, reason string) (T, error), body func(T) B,
 ) handler {
-	return func(ctx context.Context, r *request) (any, error) {
-		id, reason := id(r), r.reason()
-		if r.err != nil {
-			return nil, r.err
-		}
+	return withReason(id, func(ctx context.Context, r *request, id ID, reason string) (any, error) {
 		item, err := do(ctx, r.actor, id, reason)
 		return body(item), err
-	}
+	})
 }
 
 func (r *request) fail(err error) {
@@ -132,14 +142,6 @@ func (r *request) param(name string, missing error) string {
 		r.fail(missing)
 	}
 	return strings.Clone(text)
-}
-
-// reason returns the field "reason" of a body without other fields.
-func (r *request) reason() string {
-	body := r.object()
-	reason := body.Line("reason")
-	_ = r.end(body)
-	return reason
 }
 
 // object returns the body. Each of its fields is taken once; end follows the last one.

@@ -14,7 +14,7 @@ import (
 )
 
 func (h *handlers) addWebhooks() {
-	const one, delivery = "/admin/v1/webhooks/:webhook", "/admin/v1/webhooks/:webhook/deliveries/:delivery"
+	const one, oneDelivery = "/admin/v1/webhooks/:webhook", "/admin/v1/webhooks/:webhook/deliveries/:delivery"
 	h.post("/admin/v1/webhooks", h.addWebhook)
 	h.get("/admin/v1/webhooks", list("webhooks", h.cfg.Webhooks.List, webhookJSON))
 	h.get(one, show((*request).webhook, h.cfg.Webhooks.Show, webhookJSON))
@@ -22,19 +22,23 @@ func (h *handlers) addWebhooks() {
 	h.post(one+"/pause", change((*request).webhook, h.cfg.Webhooks.Pause, webhookJSON))
 	h.post(one+"/resume", change((*request).webhook, h.cfg.Webhooks.Resume, webhookJSON))
 	h.post(one+"/rotate", with((*request).webhook, h.rotateWebhook))
-	h.post(one+"/remove", h.removeWebhook)
-	h.post(one+"/ping", h.pingWebhook)
+	h.post(one+"/remove", withReason((*request).webhook, h.removeWebhook))
+	h.post(one+"/ping", withReason((*request).webhook, h.pingWebhook))
 	h.post(one+"/redeliver", with((*request).webhook, h.redeliverSince))
 	h.get(one+"/deliveries", with((*request).webhook, h.listDeliveries))
-	h.get(delivery, h.showDelivery)
-	h.post(delivery+"/redeliver", h.redeliver)
+	h.get(oneDelivery, with((*request).delivery, h.showDelivery))
+	h.post(oneDelivery+"/redeliver", withReason((*request).delivery, h.redeliver))
 }
 
 // webhook returns the id of the endpoint in the path.
 func (r *request) webhook() string { return r.param("webhook", sale.ErrNotFound) }
 
-// delivery returns the id of the delivery in the path.
-func (r *request) delivery() string { return r.param("delivery", sale.ErrNotFound) }
+// delivery is the delivery of an endpoint in the path.
+type delivery struct{ endpoint, id string }
+
+func (r *request) delivery() delivery {
+	return delivery{r.webhook(), r.param("delivery", sale.ErrNotFound)}
+}
 
 func webhookJSON(e webhook.Endpoint) client.Endpoint {
 	return client.Endpoint{
@@ -107,20 +111,12 @@ func (h *handlers) rotateWebhook(ctx context.Context, r *request, id string) (an
 	return map[string]string{"id": id, "secret": secret, "keep": httpserver.DurationText(keep)}, err
 }
 
-func (h *handlers) removeWebhook(ctx context.Context, r *request) (any, error) {
-	id, reason := r.webhook(), r.reason()
-	if r.err != nil {
-		return nil, r.err
-	}
+func (h *handlers) removeWebhook(ctx context.Context, r *request, id, reason string) (any, error) {
 	err := h.cfg.Webhooks.Remove(ctx, r.actor, id, reason)
 	return map[string]string{"id": id, "status": "removed"}, err
 }
 
-func (h *handlers) pingWebhook(ctx context.Context, r *request) (any, error) {
-	id, reason := r.webhook(), r.reason()
-	if r.err != nil {
-		return nil, r.err
-	}
+func (h *handlers) pingWebhook(ctx context.Context, r *request, id, reason string) (any, error) {
 	delivery, err := h.cfg.Webhooks.Ping(ctx, id)
 	if err != nil {
 		return nil, err
@@ -195,20 +191,12 @@ func (h *handlers) listDeliveries(ctx context.Context, r *request, endpoint stri
 	return page("deliveries", httpserver.Bodies(all, deliveryJSON), wanted.Limit, next), err
 }
 
-func (h *handlers) showDelivery(ctx context.Context, r *request) (any, error) {
-	endpoint, id := r.webhook(), r.delivery()
-	if r.err != nil {
-		return nil, r.err
-	}
-	d, log, err := h.cfg.Webhooks.Delivery(ctx, endpoint, id)
+func (h *handlers) showDelivery(ctx context.Context, _ *request, of delivery) (any, error) {
+	d, log, err := h.cfg.Webhooks.Delivery(ctx, of.endpoint, of.id)
 	return DeliveryDetails{deliveryJSON(d), d.Body, append([]webhook.DeliveryAttempt{}, log...)}, err
 }
 
-func (h *handlers) redeliver(ctx context.Context, r *request) (any, error) {
-	endpoint, id, reason := r.webhook(), r.delivery(), r.reason()
-	if r.err != nil {
-		return nil, r.err
-	}
-	err := h.cfg.Webhooks.Redeliver(ctx, r.actor, endpoint, id, reason)
-	return map[string]string{"delivery": id, "status": "redelivering"}, err
+func (h *handlers) redeliver(ctx context.Context, r *request, of delivery, reason string) (any, error) {
+	err := h.cfg.Webhooks.Redeliver(ctx, r.actor, of.endpoint, of.id, reason)
+	return map[string]string{"delivery": of.id, "status": "redelivering"}, err
 }
