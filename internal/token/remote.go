@@ -14,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"sluice/internal/loop"
 )
 
@@ -43,10 +41,10 @@ func IsURL(source string) bool { return strings.Contains(source, "://") }
 type remote struct {
 	url    string
 	client *http.Client
-	wake   loop.Wake     // of the loop that fetches
-	limit  *rate.Limiter // of fetches for tokens of unknown keys
+	wake   loop.Wake // of the loop that fetches
 
 	mu      sync.Mutex
+	spent   time.Time     // time at which all fetches of the burst are available again
 	done    chan struct{} // closed at the end of the requested or running fetch; nil: none
 	waiting int
 }
@@ -70,8 +68,7 @@ func newRemote(raw string, transport http.RoundTripper) (*remote, error) {
 		}
 	}
 	client := &http.Client{Transport: transport, Timeout: fetchTimeout, CheckRedirect: checkRedirect}
-	limit := rate.NewLimiter(rate.Every(unknownEvery), unknownBurst)
-	return &remote{url: raw, client: client, wake: loop.NewWake(), limit: limit}, nil
+	return &remote{url: raw, client: client, wake: loop.NewWake()}, nil
 }
 
 // checkScheme allows https, and http to this machine only, because a set that is changed in transit lets an attacker
@@ -175,9 +172,14 @@ func (r *remote) enter() <-chan struct{} {
 		return nil
 	}
 	if r.done == nil {
-		if !r.limit.Allow() {
+		now := time.Now()
+		if r.untilNext(now) > 0 {
 			return nil
 		}
+		if r.spent.Before(now) {
+			r.spent = now
+		}
+		r.spent = r.spent.Add(unknownEvery)
 		r.done = make(chan struct{})
 		r.wake.Up()
 	}
@@ -193,8 +195,13 @@ func (r *remote) leave() {
 
 // next returns the time until a token of an unknown key can cause a fetch.
 func (r *remote) next() time.Duration {
-	missing := max(0, 1-r.limit.Tokens())
-	return time.Duration(missing * float64(unknownEvery))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.untilNext(time.Now())
+}
+
+func (r *remote) untilNext(now time.Time) time.Duration {
+	return max(0, max(0, r.spent.Sub(now))-(unknownBurst-1)*unknownEvery)
 }
 
 // run fetches until ctx ends: periodically and on request. use takes the result.
