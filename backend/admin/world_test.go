@@ -74,7 +74,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// plain returns the configuration without faults, whose counter is not synchronized.
+// plain returns a configuration without faults, because their counter is not synchronized.
 func (w *world) plain() Config {
 	return Config{Store: w.store, Stock: w.stock, Shards: []Shard{w.queues[0], w.queues[1]}}
 }

@@ -71,7 +71,7 @@ func with[ID any](read func(*request) ID, answer func(context.Context, *request,
 	}
 }
 
-// withReason is with for a request whose body has one field, the reason.
+// withReason is with for a request with one field in its body, the reason.
 func withReason[ID any](
 	read func(*request) ID, answer func(ctx context.Context, r *request, id ID, reason string) (any, error),
 ) handler {
