@@ -220,6 +220,14 @@ func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 			"The change of sale drop is stored",
 		},
 		{
+			&admin.PendingError{Sale: sale.Sale{ID: "drop"}, Cause: sale.ErrNotFound}, 503, "temporarily-unavailable",
+			"The change of sale drop is stored",
+		},
+		{
+			&admin.PendingError{Sale: sale.Sale{ID: "drop"}, Cause: sale.ErrConflict}, 503, "temporarily-unavailable",
+			"The change of sale drop is stored",
+		},
+		{
 			fmt.Errorf("admin: %w", &sale.InvalidError{Fields: []sale.FieldError{{Field: "after", Detail: "is not a cursor"}}}),
 			400, "bad-request", "errors",
 		},

@@ -115,9 +115,12 @@ func New(cfg Config) (*httpserver.Server, error) {
 var errNoGroup = httpserver.NewProblem(problem.NotFound, "There is no such consumer group.")
 
 // translate returns the problem of a service's error about one thing: notFound for sale.ErrNotFound, and conflict for
-// sale.ErrConflict. It returns other errors, and nil, unchanged.
+// sale.ErrConflict. It returns other errors, nil, and errors that wrap sale.ErrUnavailable as well unchanged: after an
+// admin.PendingError the change is stored, whatever its cause is.
 func translate(err error, notFound, conflict *httpserver.Problem) error {
 	switch {
+	case errors.Is(err, sale.ErrUnavailable):
+		return err
 	case errors.Is(err, sale.ErrNotFound):
 		return notFound
 	case errors.Is(err, sale.ErrConflict):

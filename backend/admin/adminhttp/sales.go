@@ -211,10 +211,11 @@ func (h *handlers) restock(ctx context.Context, r *request, saleID string) (any,
 		return nil, err
 	}
 	v, err := h.cfg.Admin.Restock(ctx, r.actor, saleID, add, key)
-	if errors.Is(err, sale.ErrConflict) {
-		return nil, h.noRestock(ctx, saleID, add)
+	err = translate(err, httpserver.ErrNoSale, errNoRestock)
+	if errors.Is(err, errNoRestock) {
+		err = h.noRestock(ctx, saleID, add)
 	}
-	return saleJSON(v), translate(err, httpserver.ErrNoSale, httpserver.ErrConflict)
+	return saleJSON(v), err
 }
 
 // noRestock returns the problem of a rejected restock. It derives the reason from the sale.
