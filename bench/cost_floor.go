@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
 )
 
@@ -17,7 +18,7 @@ import (
 // a script that takes units, stores the buyers and queues the orders, without a check, and pops that empty the queue;
 // and COPY into a table with a primary key, with a commit for each batch.
 type costFloor struct {
-	redis   *redis.Client
+	redis   redisconn.Client
 	sql     *pgx.Conn
 	redisAt *meter
 	sqlAt   *meter

@@ -9,10 +9,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	redisscript "sluice/lua/redis"
 )
 
@@ -70,7 +69,7 @@ func depth(ctx context.Context, s *stage, rounds int) error {
 // depthRound returns, for each queue, the median round trip of a take and the mean time that Redis reports for it.
 // Redis counts commands by name only, so equal pieces of work on the shallow and the deep queue alternate, and the
 // counts are read between them.
-func depthRound(ctx context.Context, client *redis.Client, q [2]*deepQueue) (trips, inside [2]float64, err error) {
+func depthRound(ctx context.Context, client redisconn.Client, q [2]*deepQueue) (trips, inside [2]float64, err error) {
 	const pieces = 30
 	var each [2][]float64
 	for piece := range pieces {

@@ -17,8 +17,8 @@ import (
 // drains holds what all ways to empty a queue share. Use it for one of them at a time.
 type drains struct {
 	addr     string
-	client   *redis.Client // as sluice opens it
-	plain    *redis.Client // as the library's defaults have it
+	client   redisconn.Client // as sluice opens it
+	plain    redisconn.Client // as the library's defaults have it
 	messages []string
 	batch    int     // messages that streams and rmq handle together
 	spent    float64 // microseconds of Redis's processor time for one message of the last run
@@ -37,7 +37,7 @@ func newDrains(s *stage, n int, redisArgs ...string) *drains {
 }
 
 // openRedis opens a client as sluice does.
-func openRedis(s *stage, url string) *redis.Client {
+func openRedis(s *stage, url string) redisconn.Client {
 	client, err := redisconn.Open(url)
 	s.check(err)
 	s.Cleanup(func() { _ = client.Close() })

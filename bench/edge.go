@@ -14,9 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/internal/unixsocket"
 	"sluice/test/testenv"
 )
@@ -103,7 +102,7 @@ type deployment struct {
 
 	cfg    settings
 	wrk    *wrk
-	client *redis.Client
+	client redisconn.Client
 	at     backend
 	edge   server
 	status string // address of the edge's metrics

@@ -13,8 +13,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/events"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -98,7 +96,7 @@ type eventRun struct {
 	*writers
 
 	redis *testenv.Redis
-	plain *redis.Client
+	plain redisconn.Client
 	wake  loop.Wake // has a value when something was committed
 	batch int       // orders in a transaction, events in a step
 	spent float64   // microseconds of Redis's processor time for one event of the last run

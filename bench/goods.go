@@ -13,6 +13,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/internal/token"
@@ -43,7 +44,7 @@ func benchSale(stock int64) sale.Sale {
 
 // openSale puts a fresh sale into an emptied Redis. The mark of a verified Redis stays: without it, backends would
 // assume that Redis has lost its data.
-func openSale(ctx context.Context, client *redis.Client, stock int64) error {
+func openSale(ctx context.Context, client redisconn.Client, stock int64) error {
 	guard := keyspace.Shard(0).Guard()
 	mark, err := client.HGetAll(ctx, guard).Result()
 	if err != nil {

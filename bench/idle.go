@@ -10,9 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/queue"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
@@ -56,7 +55,7 @@ func idle(ctx context.Context, s *stage) error {
 }
 
 // watched is our queue with a watcher beside the worker.
-func watched(client *redis.Client) starter {
+func watched(client redisconn.Client) starter {
 	return func(ctx context.Context, store worker.Store) (pusher, func(), error) {
 		push, done, err := ours(client, perTake)(ctx, store)
 		watching := make(chan struct{})
@@ -69,7 +68,7 @@ func watched(client *redis.Client) starter {
 	}
 }
 
-func idleOf(ctx context.Context, plain *redis.Client, way route, pushes int) (r idleResult, err error) {
+func idleOf(ctx context.Context, plain redisconn.Client, way route, pushes int) (r idleResult, err error) {
 	if err := plain.FlushAll(ctx).Err(); err != nil {
 		return r, err
 	}
@@ -104,7 +103,7 @@ func idleOf(ctx context.Context, plain *redis.Client, way route, pushes int) (r 
 }
 
 // watch counts the commands that an idle system sends to Redis.
-func (r *idleResult) watch(ctx context.Context, plain *redis.Client) error {
+func (r *idleResult) watch(ctx context.Context, plain redisconn.Client) error {
 	if err := plain.ConfigResetStat(ctx).Err(); err != nil {
 		return err
 	}

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"sluice/backend/redis/redisconn"
 )
 
 // redisNumbers returns numbers of a section of INFO.
-func redisNumbers(ctx context.Context, c *redis.Client, section string, names ...string) ([]float64, error) {
+func redisNumbers(ctx context.Context, c redisconn.Client, section string, names ...string) ([]float64, error) {
 	info, err := c.Info(ctx, section).Result()
 	numbers := make([]float64, len(names))
 	for i, name := range names {
@@ -25,19 +25,19 @@ func redisNumbers(ctx context.Context, c *redis.Client, section string, names ..
 }
 
 // redisNumber returns a number of INFO.
-func redisNumber(ctx context.Context, c *redis.Client, section, name string) (float64, error) {
+func redisNumber(ctx context.Context, c redisconn.Client, section, name string) (float64, error) {
 	numbers, err := redisNumbers(ctx, c, section, name)
 	return numbers[0], err
 }
 
 // redisCPU returns the processor time that a Redis has used so far, in seconds.
-func redisCPU(ctx context.Context, c *redis.Client) (float64, error) {
+func redisCPU(ctx context.Context, c redisconn.Client) (float64, error) {
 	used, err := redisNumbers(ctx, c, "cpu", "used_cpu_sys", "used_cpu_user")
 	return used[0] + used[1], err
 }
 
 // redisPID returns the process id of a Redis server.
-func redisPID(s *stage, c *redis.Client) int {
+func redisPID(s *stage, c redisconn.Client) int {
 	pid, err := redisNumber(context.Background(), c, "server", "process_id")
 	s.check(err)
 	return int(pid)
@@ -45,7 +45,7 @@ func redisPID(s *stage, c *redis.Client) int {
 
 // commandStats returns the numbers of calls of a Redis since its counts were reset, and the mean times of one in
 // microseconds, by command. Commands that scripts call are counted.
-func commandStats(ctx context.Context, c *redis.Client) (calls, micros map[string]float64, err error) {
+func commandStats(ctx context.Context, c redisconn.Client) (calls, micros map[string]float64, err error) {
 	info, err := c.InfoMap(ctx, "commandstats").Result()
 	calls, micros = map[string]float64{}, map[string]float64{}
 	for key, text := range info["Commandstats"] {

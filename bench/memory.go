@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	redisscript "sluice/lua/redis"
 	"sluice/test/testenv"
 )
@@ -85,7 +86,7 @@ func weigh(ctx context.Context, s *stage, n int, keyed bool) (f footprint, err e
 }
 
 // accept buys for n buyers, in pipelines.
-func accept(ctx context.Context, client *redis.Client, script *redis.Script, n int, keyed bool) error {
+func accept(ctx context.Context, client redisconn.Client, script *redis.Script, n int, keyed bool) error {
 	shard := keyspace.Shard(0)
 	var ids ids
 	for begin := 0; begin < n; begin += 1000 {

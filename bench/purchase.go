@@ -7,10 +7,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"sluice/backend/admission"
+	"sluice/backend/api/userlimit"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
 )
 
@@ -44,7 +43,7 @@ func purchase(s *stage, cfg settings) contest {
 // sluiceEnv is the environment of sluice's programs, with the backend's default limit per user.
 func sluiceEnv(redisURL, databaseURL string) []string {
 	return []string{
-		"SLUICE_TOKEN_SECRET=" + secret, "SLUICE_ADMIN_TOKEN=" + secret, "SLUICE_USER_RATE=" + admission.DefaultUserRate,
+		"SLUICE_TOKEN_SECRET=" + secret, "SLUICE_ADMIN_TOKEN=" + secret, "SLUICE_USER_RATE=" + userlimit.DefaultRate,
 		"SLUICE_REDIS_URL=" + redisURL, "SLUICE_DATABASE_URL=" + databaseURL,
 	}
 }
@@ -52,7 +51,7 @@ func sluiceEnv(redisURL, databaseURL string) []string {
 // purchases holds what the contestants share.
 type purchases struct {
 	cfg      settings
-	client   *redis.Client
+	client   redisconn.Client
 	redisPID int
 	admin    string // address, of sluice's backend
 	wrk      *wrk

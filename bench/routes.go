@@ -11,13 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 )
 
 // streams is a consumer group with as many consumers as our worker has: they read count messages, write them,
 // acknowledge and delete them.
-func streams(client *redis.Client, count int) starter {
+func streams(client redisconn.Client, count int) starter {
 	const key, group, consumers = "orders", "workers", 2
 	return func(ctx context.Context, store worker.Store) (pusher, func(), error) {
 		if err := client.XGroupCreateMkStream(ctx, key, group, "0").Err(); err != nil {

@@ -12,10 +12,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/queue"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
@@ -117,7 +117,7 @@ func rowsVerdict(name string, share50, share99 []float64) string {
 type rowsRun struct {
 	*writers
 
-	redis *redis.Client
+	redis redisconn.Client
 }
 
 // capacity returns the orders per second of the slowest route under full load. asynq and River with their defaults
@@ -207,7 +207,7 @@ func (w *watch) Write(ctx context.Context, orders []sale.Order) error {
 	return nil
 }
 
-func ours(client *redis.Client, batch int) starter {
+func ours(client redisconn.Client, batch int) starter {
 	return func(ctx context.Context, db worker.Store) (pusher, func(), error) {
 		q := queue.NewList(client, 0, queue.Config{})
 		var all sync.WaitGroup

@@ -13,8 +13,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -96,7 +94,7 @@ type scaleBench struct {
 	*stage
 	seconds time.Duration
 	hands   int
-	servers []*redis.Client
+	servers []redisconn.Client
 	pids    []int
 	groups  []cpuGroup
 	db      *store.Store
@@ -134,7 +132,7 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 		}
 	}
 	pick := func(key string) int { shard, _ := keyspace.ShardOfKey(key); return int(shard) }
-	client := redisconn.Route(func(key string) *redis.Client { return servers[pick(key)] })
+	client := redisconn.Route(func(key string) redisconn.Client { return servers[pick(key)] })
 	defer client.Close()
 	pipes := make([]*redisconn.Pipeline, n)
 	for i, c := range servers {
@@ -150,7 +148,7 @@ func (b *scaleBench) sell(ctx context.Context, n int, id string) (r scaleRun, er
 	}
 	loader := admission.NewStock(admission.StockConfig{
 		Client: client, Space: space, Claimer: b.db,
-		Server: func(shard keyspace.Shard) *redis.Client { return servers[shard] },
+		Server: func(shard keyspace.Shard) redisconn.Client { return servers[shard] },
 	})
 	if err := loader.Load(ctx, def, b.db.OrdersOf); err != nil {
 		return r, err

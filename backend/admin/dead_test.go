@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -266,7 +265,7 @@ func TestRetryRequeuesTheOrder(t *testing.T) {
 
 // repeating returns DeadLetters with a client that repeats each command, as after a lost reply.
 func (w *world) repeating() *DeadLetters {
-	client := redis.NewClient(w.redis.Client().Options())
+	client := testenv.NewClient(redisconn.Addr(w.redis.Client()))
 	w.t.Cleanup(func() { _ = client.Close() })
 	client.AddHook(testenv.Commands(testenv.Twice))
 	var all []Shard

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/telemetry"
@@ -90,7 +91,7 @@ type Config struct {
 	// finds it.
 	Replicas int
 	// ReplicaClient returns a client of the server that Client uses for a shard; required if Replicas is positive.
-	ReplicaClient func(keyspace.Shard) *redis.Client
+	ReplicaClient func(keyspace.Shard) redisconn.Client
 }
 
 // Admitter decides purchases. It is safe for concurrent use.

@@ -24,9 +24,9 @@ var shard = keyspace.Shard(0)
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 // onEachRedis runs test on the embedded Redis, on a Redis server, and on a Redis Cluster.
-func onEachRedis(t *testing.T, test func(t *testing.T, c *redis.Client)) {
+func onEachRedis(t *testing.T, test func(t *testing.T, c redisconn.Client)) {
 	t.Run("miniredis", func(t *testing.T) {
-		c := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+		c := testenv.NewClient(miniredis.RunT(t).Addr())
 		t.Cleanup(func() { _ = c.Close() })
 		test(t, c)
 	})
@@ -45,16 +45,16 @@ type shop struct {
 	*Admitter
 	*Stock
 	*Finder
-	c *redis.Client
+	c redisconn.Client
 }
 
-func newShop(c *redis.Client) *shop {
+func newShop(c redisconn.Client) *shop {
 	stock := newStock(StockConfig{Client: c}, c)
 	return &shop{newAdmitter(c, c), stock, NewFinder(stock), c}
 }
 
 // newAdmitter returns an Admitter that runs the script by client and leases order numbers by c.
-func newAdmitter(client redis.Scripter, c *redis.Client) *Admitter {
+func newAdmitter(client redis.Scripter, c redisconn.Client) *Admitter {
 	a, err := NewAdmitter(Config{Client: client, IDs: NewSequencer(c, keyspace.Space{}, time.Now)})
 	if err != nil {
 		panic(err)
@@ -99,7 +99,7 @@ func (h *shop) want(t *testing.T, saleID, buyer, key string, outcome sale.Outcom
 }
 
 func TestAdmitOutcomes(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 2, 1))
 		first := h.want(t, "s", "ann", "k1", sale.Accepted)
@@ -126,7 +126,7 @@ func TestAdmitOutcomes(t *testing.T) {
 }
 
 func TestAdmitWindowAndSwitch(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		ctx := context.Background()
 		early := onSale("early", 1, 1)
@@ -167,7 +167,7 @@ func TestAdmitWindowAndSwitch(t *testing.T) {
 }
 
 func TestAdmitReplayedScriptTakesOneUnit(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 5, 5))
 		keys := []string{
@@ -190,7 +190,7 @@ func TestAdmitReplayedScriptTakesOneUnit(t *testing.T) {
 }
 
 func TestAdmitRejectsReusedKey(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 5, 5))
 		h.want(t, "s", "ann", "k", sale.Accepted)
@@ -204,7 +204,7 @@ func TestAdmitRejectsReusedKey(t *testing.T) {
 }
 
 func TestAdmitUsesEmptySlots(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 10, 3))
 		ids := []sale.OrderID{}
@@ -262,7 +262,7 @@ func size(t *testing.T, path string) int64 {
 }
 
 func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		const stock, buyers, tries = 50, 100, 3
 		h.put(t, onSale("s", stock, 1))
@@ -311,7 +311,7 @@ func TestConcurrentBuyersGetExactlyTheStock(t *testing.T) {
 
 // If the queue key has the wrong type, the script fails before it takes a unit.
 func TestAdmitWritesNothingWhenTheQueueKeyHasTheWrongType(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 5, 1))
 		c.Set(ctx, shard.Ready(), "junk", 0)

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/test/testenv"
 )
 
 func TestBypassListHasTheBuyers(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		ctx := context.Background()
 		if _, err := h.BypassList(ctx, "s", 10); !errors.Is(err, sale.ErrNotFound) {
@@ -46,7 +46,7 @@ func TestBypassListHasTheBuyers(t *testing.T) {
 
 // A list that is read during purchases has the buyer of every order that it counts.
 func TestBypassListIsCompleteUpToItsCount(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 1_000_000, 1))
 		var accepted atomic.Int64
@@ -101,7 +101,7 @@ func TestBypassListIsCompleteUpToItsCount(t *testing.T) {
 }
 
 func TestBypassListReportsUnavailableRedis(t *testing.T) {
-	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	c := testenv.NewOnceClient("127.0.0.1:1")
 	defer c.Close()
 	if _, err := newShop(c).BypassList(context.Background(), "s", 10); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("error %v", err)

@@ -19,29 +19,29 @@ var clusters sync.Map
 type cluster struct {
 	t       *testing.T
 	redis   *redisconn.Server
-	masters []*redis.Client
+	masters []redisconn.Client
 
 	mu      sync.Mutex
-	clients map[keyspace.Shard]*redis.Client
+	clients map[keyspace.Shard]redisconn.Client
 	hooks   []redis.Hook // of the clients
 }
 
 // clusterClient returns a client of a Redis Cluster, which sends each command to the master of its shard. The tests of
 // the package share the cluster.
-func clusterClient(t *testing.T) *redis.Client {
+func clusterClient(t *testing.T) redisconn.Client {
 	t.Helper()
 	nodes := testenv.SharedRedisMasters(t)
 	server, err := redisconn.NewServer(nodes.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := &cluster{t: t, redis: server, clients: map[keyspace.Shard]*redis.Client{}}
+	all := &cluster{t: t, redis: server, clients: map[keyspace.Shard]redisconn.Client{}}
 	for _, n := range nodes.Nodes {
-		master := redis.NewClient(&redis.Options{Addr: n.Addr})
+		master := testenv.NewClient(n.Addr)
 		t.Cleanup(func() { _ = master.Close() })
 		all.masters = append(all.masters, master)
 	}
-	c := redisconn.Route(func(key string) *redis.Client {
+	c := redisconn.Route(func(key string) redisconn.Client {
 		shard, _ := keyspace.ShardOfKey(key)
 		return all.client(shard)
 	})
@@ -50,7 +50,7 @@ func clusterClient(t *testing.T) *redis.Client {
 }
 
 // client returns the client of the master of a shard.
-func (c *cluster) client(shard keyspace.Shard) *redis.Client {
+func (c *cluster) client(shard keyspace.Shard) redisconn.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if one := c.clients[shard]; one != nil {
@@ -66,7 +66,7 @@ func (c *cluster) client(shard keyspace.Shard) *redis.Client {
 }
 
 // addHook is AddHook of a client of onEachRedis.
-func addHook(c *redis.Client, h redis.Hook) {
+func addHook(c redisconn.Client, h redis.Hook) {
 	all, ok := clusterOf(c)
 	if !ok {
 		c.AddHook(h)
@@ -81,17 +81,17 @@ func addHook(c *redis.Client, h redis.Hook) {
 }
 
 // clone returns another client of the Redis of a client of onEachRedis.
-func clone(t *testing.T, c *redis.Client) *redis.Client {
+func clone(t *testing.T, c redisconn.Client) redisconn.Client {
 	t.Helper()
 	if _, ok := clusterOf(c); ok {
 		return clusterClient(t)
 	}
-	other := redis.NewClient(c.Options())
+	other := testenv.NewClient(redisconn.Addr(c))
 	t.Cleanup(func() { _ = other.Close() })
 	return other
 }
 
-func clusterOf(c *redis.Client) (*cluster, bool) {
+func clusterOf(c redisconn.Client) (*cluster, bool) {
 	all, ok := clusters.Load(c)
 	if !ok {
 		return nil, false
@@ -100,15 +100,15 @@ func clusterOf(c *redis.Client) (*cluster, bool) {
 }
 
 // mastersOf returns the clients of all servers behind a client of onEachRedis.
-func mastersOf(c *redis.Client) []*redis.Client {
+func mastersOf(c redisconn.Client) []redisconn.Client {
 	if all, ok := clusterOf(c); ok {
 		return all.masters
 	}
-	return []*redis.Client{c}
+	return []redisconn.Client{c}
 }
 
 // newStock is NewStock over a client of onEachRedis.
-func newStock(cfg StockConfig, c *redis.Client) *Stock {
+func newStock(cfg StockConfig, c redisconn.Client) *Stock {
 	if all, ok := clusterOf(c); ok {
 		cfg.Server = all.client
 	}
@@ -116,7 +116,7 @@ func newStock(cfg StockConfig, c *redis.Client) *Stock {
 }
 
 // flushAll deletes all keys.
-func flushAll(ctx context.Context, c *redis.Client) error {
+func flushAll(ctx context.Context, c redisconn.Client) error {
 	for _, master := range mastersOf(c) {
 		if err := master.FlushAll(ctx).Err(); err != nil {
 			return err
@@ -126,7 +126,7 @@ func flushAll(ctx context.Context, c *redis.Client) error {
 }
 
 // keysLike returns the keys that match a pattern.
-func keysLike(ctx context.Context, c *redis.Client, pattern string) (keys []string) {
+func keysLike(ctx context.Context, c redisconn.Client, pattern string) (keys []string) {
 	for _, master := range mastersOf(c) {
 		keys = append(keys, master.Keys(ctx, pattern).Val()...)
 	}

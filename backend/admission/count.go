@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/internal/loop"
@@ -90,10 +91,7 @@ func (s *Stock) countShardUnits(
 ) (map[string]*UnitCount, error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	var copier redis.Scripter = s.cfg.Client
-	if s.cfg.Server != nil {
-		copier = s.cfg.Server(shard).WithTimeout(copyTimeout) // shares the connections, with another read timeout
-	}
+	copier := redisconn.WithTimeout(s.cfg.Server(shard), copyTimeout)
 	var cause error // of the last retry
 	for try := 0; ; try++ {
 		counts, err := s.tryCountUnits(ctx, copier, shard, ids)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/test/testenv"
@@ -45,7 +46,7 @@ func TestCountOutlastsTheReadTimeout(t *testing.T) {
 
 // Fast workers lease a batch between the list of batches and the copy. The count retries until the list is current.
 func TestCountRetriesUntilTheListOfBatchesIsCurrent(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 100, 1))
 		for i := range 100 {
@@ -79,7 +80,7 @@ func afterRange(then func()) testenv.Commands {
 }
 
 func TestScanOrdersYieldsEachEntryOnce(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		const n = 2*readChunk + 1
 		ctx := context.Background()
 		if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -104,7 +105,7 @@ func TestScanOrdersYieldsEachEntryOnce(t *testing.T) {
 
 // A copy is lost before it was read: Redis was emptied, a replica without it was promoted, or it expired.
 func TestCountRepeatsALostCopy(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 5, 1))
 		h.buy(t, "s", "ann", "k")
@@ -120,7 +121,7 @@ func TestCountRepeatsALostCopy(t *testing.T) {
 
 // The error of a count that ends while copies are lost has the cause.
 func TestCountReportsLostCopies(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 5, 1))
 		h.buy(t, "s", "ann", "k")
@@ -137,7 +138,7 @@ func TestCountReportsLostCopies(t *testing.T) {
 // losesCopy deletes the first copy of a list before it is read. With again, it deletes the second one too, and calls
 // again.
 type losesCopy struct {
-	c     *redis.Client
+	c     redisconn.Client
 	done  bool
 	again func()
 }

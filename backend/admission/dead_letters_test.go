@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
 )
 
 // addLetters adds letters without index lines, as an older version does.
-func addLetters(t *testing.T, c *redis.Client, saleID, fields string, from, to int) {
+func addLetters(t *testing.T, c redisconn.Client, saleID, fields string, from, to int) {
 	t.Helper()
 	ctx := context.Background()
 	if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -53,7 +54,7 @@ func (h *shop) wantDead(t *testing.T, saleID string, backed, unbacked int) {
 }
 
 func TestCountRepairsTheIndexOfDeadLetters(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		addLetters(t, c, "s", "", 1, 3)
 		addLetters(t, c, "s", `,"unit":"none"`, 4, 5)
@@ -83,7 +84,7 @@ func TestCountRepairsTheIndexOfDeadLetters(t *testing.T) {
 
 // A copy of a letter under another key holds no second unit.
 func TestCountCountsAnOrderWithTwoLettersOnce(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		addLetters(t, c, "s", "", 1, 3)
 		c.HSet(context.Background(), shard.Dead().Letters(), "copy", `{"state":"dead","message":"2 s 1 2 buyer 2"}`)
@@ -93,7 +94,7 @@ func TestCountCountsAnOrderWithTwoLettersOnce(t *testing.T) {
 
 // The copies take as much memory as the queue, so they are deleted and not left to expire.
 func TestCountDeletesItsCopies(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 9, 1))
 		h.buy(t, "s", "ann", "k")
@@ -139,7 +140,7 @@ func (w *countBytes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // The cost of a count does not depend on the dead letters of other sales.
 func TestCountReadsOnlyTheLettersOfItsSale(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		addLetters(t, c, "s", "", 1, 3)
 		for i, other := range []string{"r", "s-", "s.", "s0", "sa", "t"} {
@@ -156,7 +157,7 @@ func TestCountReadsOnlyTheLettersOfItsSale(t *testing.T) {
 }
 
 func TestCountOfSeveralSalesHasTheLettersOfEach(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		addLetters(t, c, "a", "", 1, readChunk+1)
 		addLetters(t, c, "c", `,"unit":"none"`, 5_001, 5_002)
@@ -175,7 +176,7 @@ func TestCountOfSeveralSalesHasTheLettersOfEach(t *testing.T) {
 
 // The client repeats the script after a lost reply. The second run replaces the copies of the first.
 func TestSnapshotCanRunTwice(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		addLetters(t, c, "s", "", 1, 3)
 		h.wantDead(t, "s", 3, 0)
@@ -201,7 +202,7 @@ func TestSnapshotCanRunTwice(t *testing.T) {
 
 // The second run must not leave copies of messages that have moved, or they would be counted twice.
 func TestSnapshotThatRunsTwiceCopiesTheLaterInstant(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
 		shot := newSnapshot(shard, 1, 1)
 		sources := []string{shard.Ready(), shard.Delayed(), shard.Orders(), shard.Batch("b"), shard.Returns("s")}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 )
 
@@ -32,7 +33,7 @@ func (w *countReads) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 
 // With many sales, FindOrder reads one sale for an order with a cached sale.
 func TestFindOrderReadsOnlyTheCachedSale(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		const many = 2*salesPerRead + 10
 		var sales []sale.Sale
@@ -69,7 +70,7 @@ func TestFindOrderReadsOnlyTheCachedSale(t *testing.T) {
 
 // One search runs at a time. A call that waits for it ends with its context.
 func TestFindOrderRunsOneSearchAtATime(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 10, 1))
 		id := h.want(t, "s", "ann", "k", sale.Accepted).OrderID

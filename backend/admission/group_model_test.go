@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 )
@@ -115,7 +115,7 @@ func TestGroupDecidesLikeSingleRequests(t *testing.T) {
 	onEachRedis(t, groupAgainstModel)
 }
 
-func groupAgainstModel(t *testing.T, c *redis.Client) {
+func groupAgainstModel(t *testing.T, c redisconn.Client) {
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {
 		flushAll(ctx, c)
@@ -175,7 +175,7 @@ func groupAgainstModel(t *testing.T, c *redis.Client) {
 	})
 }
 
-func (m *modelSale) compare(t *rapid.T, c *redis.Client) {
+func (m *modelSale) compare(t *rapid.T, c redisconn.Client) {
 	ctx := context.Background()
 	queue := c.LRange(ctx, shard.Ready(), 0, -1).Val()
 	for i, j := 0, len(queue)-1; i < j; i, j = i+1, j-1 {

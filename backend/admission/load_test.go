@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/test/testenv"
@@ -17,7 +18,7 @@ import (
 
 // LoadAll reads the queue of a shard once, and loads each sale with its rows and its queued orders.
 func TestLoadAllReadsTheQueueOnce(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		const n = 30
 		h, ctx := newShop(c), context.Background()
 		var defs []sale.Sale
@@ -97,7 +98,7 @@ func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 
 // An order is cancelled after a slow load has read it, and a faster load counts its unit as left.
 func TestSlowLoadStoresNoOrderThatWasCancelled(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		order := sale.Order{ID: 800, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
 		cancelled := order
@@ -124,7 +125,7 @@ func TestSlowLoadStoresNoOrderThatWasCancelled(t *testing.T) {
 }
 
 func TestVersionsOmitIncompleteSales(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		for _, id := range []string{"whole", "no stock", "no definition"} {
 			h.put(t, onSale(id, 1, 1))
@@ -156,7 +157,7 @@ func (w *countQueueReads) process(ctx context.Context, cmd redis.Cmder, next red
 }
 
 func TestCountReadsTheReturnsOfEverySale(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		ids, want := []string{}, map[string]int{}
 		for i := range salesPerRead + 3 {

@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 )
 
 // newParts loads a sale with two segments and a sale in one shard, and returns a Stock that knows neither.
-func newParts(t *testing.T, c *redis.Client) (*Admitter, *Stock, sale.Sale) {
+func newParts(t *testing.T, c redisconn.Client) (*Admitter, *Stock, sale.Sale) {
 	t.Helper()
 	ctx := context.Background()
 	a, h, rows := newSpread(t, c, 6)
@@ -40,7 +39,7 @@ func newParts(t *testing.T, c *redis.Client) (*Admitter, *Stock, sale.Sale) {
 
 // A sale with two segments is one sale for its readers.
 func TestSegmentsAreReadAsOneSale(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
 		a, stock, def := newParts(t, c)
 		var orders []sale.Order
@@ -131,7 +130,7 @@ func TestSegmentsAreReadAsOneSale(t *testing.T) {
 
 // A segment that cannot be read hides its units, and neither a list for edges nor "sold out" is derived without it.
 func TestSegmentThatIsNotLoadedHidesItsUnits(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
 		_, stock, def := newParts(t, c)
 		shard := stock.ShardOf(SalePart{def, 1}.Part())
@@ -152,7 +151,7 @@ func TestSegmentThatIsNotLoadedHidesItsUnits(t *testing.T) {
 
 // A segment that a rebuild holds does not delay the return of units to the other one.
 func TestHeldSegmentDelaysItsOwnReturnsOnly(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
 		a, stock, def := newParts(t, c)
 		var orders []sale.Order
@@ -199,7 +198,7 @@ func TestParseSegment(t *testing.T) {
 // No refill runs, as long before the opening of a sale. The process that wrote the restock may have stopped between any
 // two segments, and two backends apply it concurrently.
 func TestUpdateAppliesTheUnitsOfARestock(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
 		_, h, rows := newSpread(t, c, 10)
 		stock := newStock(StockConfig{Client: c, Space: h.space, Claimer: rows}, c)

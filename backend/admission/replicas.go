@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"sluice/backend/redis/redisconn"
 )
 
 // replicaTimeout bounds the wait for replicas, within defaultTimeout. A healthy replica answers within a round trip.
@@ -14,7 +16,7 @@ const replicaTimeout = 500 * time.Millisecond
 // which leads to one server: another connection could lead to a new master, which would confirm orders that it never
 // had.
 func (a *Admitter) runAndWait(ctx context.Context, k *partKeys, group []*waiter) {
-	conn := a.cfg.ReplicaClient(k.shard).Conn()
+	conn := redisconn.Connect(a.cfg.ReplicaClient(k.shard))
 	defer conn.Close()
 	a.runScript(ctx, conn, k, group)
 	if !slices.ContainsFunc(group, (*waiter).hasOrder) {

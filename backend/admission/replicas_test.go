@@ -39,7 +39,7 @@ func newReplicated(t *testing.T) replicated {
 	f.shop = newShop(c)
 	f.groups.timeout = time.Minute // only the wait for replicas may time out
 	cfg := &f.Admitter.cfg
-	cfg.Replicas, cfg.ReplicaClient = 2, func(keyspace.Shard) *redis.Client { return c }
+	cfg.Replicas, cfg.ReplicaClient = 2, func(keyspace.Shard) redisconn.Client { return c }
 	f.put(t, onSale("s", 3, 1))
 	return f
 }
@@ -183,10 +183,10 @@ type failover struct {
 	waits int
 }
 
-func (m *failover) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+func (m *failover) dial() (net.Conn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	conn, err := new(net.Dialer).DialContext(ctx, network, m.to)
+	conn, err := net.Dial("tcp", m.to)
 	if err == nil {
 		m.conns = append(m.conns, conn)
 	}
@@ -217,14 +217,14 @@ func TestOnlyTheServerThatDecidedConfirms(t *testing.T) {
 	decides, other := testenv.StartRedis(t), testenv.StartRedis(t)
 	testenv.StartReplica(t, other.Addr)
 	name := &failover{to: decides.Addr, then: other.Addr}
-	c, err := redisconn.Open(decides.URL, func(o *redis.Options) { o.Dialer = name.dial })
+	c, err := redisconn.Open(decides.URL, redisconn.Dial(name.dial))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	c.AddHook(testenv.Commands(name.process))
 	a := newAdmitter(c, c)
-	a.cfg.Replicas, a.cfg.ReplicaClient = 1, func(keyspace.Shard) *redis.Client { return c }
+	a.cfg.Replicas, a.cfg.ReplicaClient = 1, func(keyspace.Shard) redisconn.Client { return c }
 	if err := NewStock(StockConfig{Client: c}).Load(t.Context(), onSale("s", 3, 1), none); err != nil {
 		t.Fatal(err)
 	}

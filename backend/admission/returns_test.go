@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/test/testenv"
 )
 
 func (h *shop) returnUnits(t *testing.T, saleID string, orders ...sale.Order) []int64 {
@@ -37,7 +38,7 @@ func (h *shop) wantLeft(t *testing.T, saleID string, left int64) {
 }
 
 func TestReturnUnitsReturnsEachUnitOnce(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 2, 2))
 		first := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, Buyer: "ann"}
@@ -91,7 +92,7 @@ func TestReturnUnitsReturnsEachUnitOnce(t *testing.T) {
 }
 
 func TestReturnUnitsNumbersManyOrdersInOrder(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		const n = 2*maxReturns + 7
 		h := newShop(c)
 		h.put(t, onSale("s", n, 1))
@@ -111,7 +112,7 @@ func TestReturnUnitsNumbersManyOrdersInOrder(t *testing.T) {
 }
 
 func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		s := onSale("s", 5, 1)
 		h.put(t, s)
@@ -159,7 +160,7 @@ func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
 // Two processes load the same sale. The slower one read an order before its cancellation, the faster one after it: the
 // slot exists, and is released without a second unit.
 func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		s := onSale("s", 5, 1)
 		o := sale.Order{ID: 700, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1, Status: sale.StatusCreated}
@@ -190,7 +191,7 @@ func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
 }
 
 func TestReturnUnitsThatFailsChangesNothing(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		h.put(t, onSale("s", 5, 1))
 		o := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, Buyer: "ann"}
@@ -208,7 +209,7 @@ func TestReturnUnitsThatFailsChangesNothing(t *testing.T) {
 // Random purchases, returns in any grouping and repetition, and confirmations: after each step the units left and the
 // slots equal those of a model that returns each order once.
 func TestReturnUnitsAgreesWithModel(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
 		rapid.Check(t, func(r *rapid.T) {
 			if err := flushAll(ctx, c); err != nil {
@@ -308,7 +309,7 @@ func TestReturnUnitsAgreesWithModel(t *testing.T) {
 // the numbers of earlier returns, so a later return has a higher number.
 func TestReturnNumbersGrowAfterTheClockWasSetBack(t *testing.T) {
 	mini := miniredis.RunT(t)
-	c := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	c := testenv.NewClient(mini.Addr())
 	t.Cleanup(func() { _ = c.Close() })
 	h, now := newShop(c), time.Now()
 	mini.SetTime(now)
@@ -328,7 +329,7 @@ func TestReturnNumbersGrowAfterTheClockWasSetBack(t *testing.T) {
 // at the clock, and must not assign them again.
 func TestReturnNumbersBeginAtTheClock(t *testing.T) {
 	mini := miniredis.RunT(t)
-	c := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	c := testenv.NewClient(mini.Addr())
 	t.Cleanup(func() { _ = c.Close() })
 	h, now := newShop(c), time.Now()
 	for i := range 2 {

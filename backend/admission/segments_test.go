@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
@@ -18,12 +17,12 @@ import (
 // halves is a sale with two segments over two shards of one Redis.
 type halves struct {
 	*Segments
-	c     *redis.Client
+	c     redisconn.Client
 	space keyspace.Space
 	of    spread.Sale
 }
 
-func newHalves(t *testing.T, c *redis.Client, units ...int64) *halves {
+func newHalves(t *testing.T, c redisconn.Client, units ...int64) *halves {
 	t.Helper()
 	space := keyspace.Space{Shards: 2}
 	h := &halves{NewSegments(c, space, nil), c, space, spread.Sale{ID: "s", Spread: 2}}
@@ -94,7 +93,7 @@ func (h *halves) setApart(t *testing.T, m spread.Move) *spread.Transfer {
 }
 
 func TestUnitsAreSetApartOnce(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newHalves(t, c, 5, 5)
 		want := spread.Transfer{From: 0, To: 1, Units: 3, Version: 1}
 		for _, units := range []int64{3, 3, 2} { // a repetition, and another process with another plan
@@ -111,7 +110,7 @@ func TestUnitsAreSetApartOnce(t *testing.T) {
 
 // A process of another deployment moves no units, even before its guard has checked.
 func TestUnitsOfAnotherDeploymentDoNotMove(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newHalves(t, c, 5, 5)
 		c.HSet(t.Context(), h.shard(0).Guard(), "deployment", 7)
 		before := spread.State{Loaded: true, Version: 1, Units: 5, Left: 5}
@@ -133,7 +132,7 @@ func TestUnitsOfAnotherDeploymentDoNotMove(t *testing.T) {
 }
 
 func TestNothingIsSetApartOfAnEmptySegment(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newHalves(t, c, 0, 5)
 		if got := h.setApart(t, spread.Move{From: 0, To: 1, Units: 1}); got != nil {
 			t.Fatalf("set apart %+v", got)
@@ -144,7 +143,7 @@ func TestNothingIsSetApartOfAnEmptySegment(t *testing.T) {
 
 // A committed transfer is part of the new allocation; a reverted one returns. The script does both by one rule.
 func TestApplyEndsTheTransfer(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		for name, to := range map[string]spread.Allocation{
 			"committed":                 {Units: 2, Version: 2},
 			"committed, then restocked": {Units: 6, Version: 3},
@@ -166,7 +165,7 @@ func TestApplyEndsTheTransfer(t *testing.T) {
 }
 
 func TestApplyRefusesLessThanTheOrders(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newHalves(t, c, 1, 5)
 		if answer, err := h.buy(0, "0/2", "ann"); answer != "accepted" || err != nil {
 			t.Fatalf("answer %q, %v", answer, err)
@@ -181,7 +180,7 @@ func TestApplyRefusesLessThanTheOrders(t *testing.T) {
 
 // Only the home of a buyer decides, also for a process that knows another spread or none. A refusal writes nothing.
 func TestOnlyTheHomeDecides(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newHalves(t, c, 5, 5)
 		for _, home := range []string{"1/2", "0/3", ""} {
 			if answer, err := h.buy(0, home, "ann"); err == nil || !strings.HasPrefix(err.Error(), "SEGMENT") {
@@ -205,7 +204,7 @@ func TestOnlyTheHomeDecides(t *testing.T) {
 
 // The serials of the segments of a sale differ, so that SQL can count the orders of one segment.
 func TestSerialsOfSegmentsDiffer(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newHalves(t, c, 5, 5)
 		var serials []int64
 		for segment, home := range []string{"0/2", "1/2"} {
@@ -226,7 +225,7 @@ func TestSerialsOfSegmentsDiffer(t *testing.T) {
 
 // An update of the definition changes no units of a segment: only its allocation does.
 func TestUpdateKeepsTheUnitsOfASegment(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newHalves(t, c, 5, 5)
 		shard, def := h.shard(0), onSale("s", 30, 1)
 		args := append(append([]any{2, "paused"}, definition(def)...), "")
@@ -243,7 +242,7 @@ func TestUpdateKeepsTheUnitsOfASegment(t *testing.T) {
 
 // A segment that a rebuild holds is not loaded, and gives and gets no units. The rebuild forgets the transfer.
 func TestRebuildOfASegment(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
 		h := newHalves(t, c, 5, 5)
 		h.setApart(t, spread.Move{From: 0, To: 1, Units: 3})
@@ -266,7 +265,7 @@ func TestRebuildOfASegment(t *testing.T) {
 
 // A sale that is loaded again without segments keeps no field of one.
 func TestWholeSaleHasNoSegment(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newHalves(t, c, 5, 5)
 		shard := h.shard(0)
 		keys := []string{shard.Guard(), shard.Sale("s"), shard.Stock("s"), shard.Sales(), shard.Returns("s")}
@@ -282,7 +281,7 @@ func TestWholeSaleHasNoSegment(t *testing.T) {
 }
 
 func TestUnreachableSegmentIsNotLoaded(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newHalves(t, c, 5, 5)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

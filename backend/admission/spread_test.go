@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -21,7 +19,7 @@ import (
 )
 
 // newSpread makes a sale with two segments in both stores, and an Admitter that refills it.
-func newSpread(t *testing.T, c *redis.Client, stock int64) (*Admitter, *halves, *store.Store) {
+func newSpread(t *testing.T, c redisconn.Client, stock int64) (*Admitter, *halves, *store.Store) {
 	t.Helper()
 	ctx := context.Background()
 	rows := storetest.Open(t, storetest.SQLite(t))
@@ -61,7 +59,7 @@ func buyerOf(segment, n int) string {
 // All buyers have the same home. Every unit of both segments is sold once, in that home, and the other buyers get sold
 // out. Client repetitions of a 503 have the same key.
 func TestWholeStockIsSoldInOneHome(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		const stock, buyers = 40, 50
 		a, h, rows := newSpread(t, c, stock)
 		var all sync.WaitGroup
@@ -106,7 +104,7 @@ func TestWholeStockIsSoldInOneHome(t *testing.T) {
 
 // While the other segment is held by a rebuild, a purchase in an empty home is not answered with sold out.
 func TestHeldSegmentIsNotSoldOut(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		a, h, _ := newSpread(t, c, 2)
 		buy := func(segment, n int) (Decision, error) {
 			return a.Admit(context.Background(), Request{
@@ -136,7 +134,7 @@ func TestHeldSegmentIsNotSoldOut(t *testing.T) {
 }
 
 func TestSpreadSaleNeedsARefiller(t *testing.T) {
-	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	c := testenv.NewClient("127.0.0.1:1")
 	defer c.Close()
 	a := newAdmitter(c, c)
 	_, err := a.Admit(t.Context(), Request{SaleID: "s", Spread: 2, Buyer: "ann"})
@@ -166,8 +164,8 @@ func TestOneOfTwoServersIsUnavailable(t *testing.T) {
 	for name, end := range map[string]func(*testenv.Redis){"stops": (*testenv.Redis).Stop, "hangs": (*testenv.Redis).Pause} {
 		t.Run(name, func(t *testing.T) {
 			servers := []*testenv.Redis{testenv.StartRedis(t), testenv.StartRedis(t)}
-			clients := []*redis.Client{servers[0].Client(), servers[1].Client()}
-			c := redisconn.Route(func(key string) *redis.Client {
+			clients := []redisconn.Client{servers[0].Client(), servers[1].Client()}
+			c := redisconn.Route(func(key string) redisconn.Client {
 				shard, _ := keyspace.ShardOfKey(key)
 				return clients[int(shard)%len(clients)]
 			})

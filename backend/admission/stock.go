@@ -23,9 +23,8 @@ var ErrNotLoaded = errors.New("admission: sale is not loaded")
 // StockConfig configures a Stock.
 type StockConfig struct {
 	Client redisconn.Client
-	// Server returns a client of the server that Client uses for a shard. It is needed if Client is not a *redis.Client
-	// of one server.
-	Server func(keyspace.Shard) *redis.Client
+	// Server returns a client of the server that Client uses for a shard; nil if Client is that of one server.
+	Server func(keyspace.Shard) redisconn.Client
 	Space  keyspace.Space
 	// Claimer is needed to load and update sales with several segments.
 	Claimer Claimer
@@ -55,8 +54,8 @@ type Stock struct {
 
 // NewStock returns a Stock. It does not connect.
 func NewStock(cfg StockConfig) *Stock {
-	if c, ok := cfg.Client.(*redis.Client); ok && cfg.Server == nil {
-		cfg.Server = func(keyspace.Shard) *redis.Client { return c }
+	if cfg.Server == nil {
+		cfg.Server = func(keyspace.Shard) redisconn.Client { return cfg.Client }
 	}
 	return &Stock{cfg: cfg}
 }

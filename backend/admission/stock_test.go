@@ -23,7 +23,7 @@ import (
 )
 
 func TestUpdateChangesLeftByTheDifference(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		ctx := context.Background()
 		s := onSale("s", 3, 1)
@@ -50,7 +50,7 @@ func TestUpdateChangesLeftByTheDifference(t *testing.T) {
 }
 
 func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		ctx := context.Background()
 		h.put(t, onSale("s", 10, 2))
@@ -144,7 +144,7 @@ func TestUnreachableRedisIsUnavailableInTime(t *testing.T) {
 }
 
 func TestSequencersAllocateUniqueIDs(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		var mu sync.Mutex
 		seen := map[sale.OrderID]bool{}
@@ -180,7 +180,7 @@ func TestSequencersAllocateUniqueIDs(t *testing.T) {
 // Redis loses its counter, or returns with an older one, repeatedly, while each backend holds a block. Within one
 // second, no number is allocated twice.
 func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := t.Context()
 		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		now := func() time.Time { clock = clock.Add(time.Microsecond); return clock }
@@ -226,7 +226,7 @@ func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
 // With the most shards, a block that a process keeps does not repeat ids: the process discards it in time, and a
 // rebuild starts at other numbers.
 func TestOldBlocksAreDiscarded(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		space := keyspace.Space{Shards: 64}
 		now := func() time.Time { return clock }
@@ -261,7 +261,7 @@ func TestOldBlocksAreDiscarded(t *testing.T) {
 // The client repeats a call after a lost reply. If a repetition advanced the counter further, later generations would
 // find it ahead of their numbers, and Redis could allocate again what it lost.
 func TestRepeatedStartOfAGenerationAdvancesOnce(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		c.AddHook(testenv.Commands(testenv.Twice))
 		for generation := int64(1); generation <= 2; generation++ {
 			if err := NewSequencer(c, keyspace.Space{}, nil).StartGeneration(t.Context(), shard, generation); err != nil {
@@ -276,7 +276,7 @@ func TestRepeatedStartOfAGenerationAdvancesOnce(t *testing.T) {
 }
 
 func TestSequencerIgnoresAClockSetBack(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		clock := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
 		s := NewSequencer(c, keyspace.Space{}, func() time.Time { return clock })
 		a, _ := s.Next(context.Background(), shard)
@@ -355,7 +355,7 @@ func TestAdmissionAgreesWithModel(t *testing.T) {
 // If a row has the slot of a queued order, the queued order gets another slot: it holds a unit, which is returned with
 // its slot only.
 func TestLoadAssignsASlotToEveryUnit(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		rival := keyspace.EncodeMessage(sale.Order{ID: 900, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 2})
 		c.LPush(ctx, shard.Ready(), rival)
@@ -376,7 +376,7 @@ func TestLoadAssignsASlotToEveryUnit(t *testing.T) {
 
 // Redis is emptied while Load stores the buyers: the sale remains unknown.
 func TestLoadDetectsAnEmptiedRedis(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		addHook(c, testenv.Commands(emptyBeforeLoad{h, shard.Buyers("s")}.process))
 		row := func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
@@ -407,7 +407,7 @@ func (e emptyBeforeLoad) process(ctx context.Context, cmd redis.Cmder, next redi
 }
 
 func TestViewHasTheWholeSale(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		at := time.Now().UTC().Truncate(time.Millisecond)
 		def := sale.Sale{
@@ -433,7 +433,7 @@ func TestViewHasTheWholeSale(t *testing.T) {
 
 // The transaction returns the first error only: here the missing units of sale a, before the wrong type of a key of b.
 func TestViewsReportKeyOfTheWrongType(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		for _, key := range []string{shard.Sale("b"), shard.Stock("b")} {
 			for _, id := range []string{"a", "b"} {
@@ -451,7 +451,7 @@ func TestViewsReportKeyOfTheWrongType(t *testing.T) {
 
 // A pipeline returns the first error only: here the buyer without slots in sale a, before the wrong type of a key of b.
 func TestReadsReportAFailureBehindAMissingKey(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
 		for _, id := range []string{"a", "b"} {
 			h.put(t, onSale(id, 5, 1))

@@ -4,9 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 )
@@ -33,7 +32,7 @@ func TestTraceIsStoredWithItsOrder(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		name := map[bool]string{false: "list", true: "stream"}[stream]
 		t.Run(name, func(t *testing.T) {
-			onEachRedis(t, func(t *testing.T, c *redis.Client) {
+			onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 				h := newShop(c)
 				h.Admitter.cfg.Stream = stream
 				h.put(t, onSale("s", 3, 1))
@@ -76,7 +75,7 @@ func TestTraceIsStoredWithItsOrder(t *testing.T) {
 	}
 }
 
-func queued(t *testing.T, c *redis.Client, stream bool) []string {
+func queued(t *testing.T, c redisconn.Client, stream bool) []string {
 	t.Helper()
 	messages := c.LRange(t.Context(), shard.Ready(), 0, -1).Val()
 	if stream {
@@ -93,7 +92,7 @@ func queued(t *testing.T, c *redis.Client, stream bool) []string {
 
 // An order is accepted although its trace cannot be stored, here because of a lifetime of 0.
 func TestOrderIsAcceptedWhenItsTraceCannotBeStored(t *testing.T) {
-	onEachRedis(t, func(t *testing.T, c *redis.Client) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
 		h.put(t, onSale("s", 3, 1))
 		w := h.waiters(t, Request{SaleID: "s", Buyer: "ann", Key: "k"})[0]

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/backend/admission"
+	"sluice/backend/api/userlimit"
 	"sluice/backend/web/httpserver/servertest"
 	"sluice/internal/token/tokentest"
 )
@@ -298,7 +298,7 @@ func TestChecksOfAPurchaseComeInOrder(t *testing.T) {
 	servertest.WantProblem(t, s.Do("POST", "/v1/sales/a*b/orders", "x"), 400, "bad-request")
 	servertest.WantProblem(t, s.Do("POST", "/v1/sales/drop/orders", "x", "Idempotency-Key: "), 401, "unauthorized")
 	w.do(func() {
-		w.limit = func(string) (r admission.LimitResult) { limited++; return r }
+		w.limit = func(string) (r userlimit.Result) { limited++; return r }
 	})
 	servertest.WantProblem(t, s.Do("POST", "/v1/sales/drop/orders", "x", auth, "Idempotency-Key: "), 429, "quota-exceeded")
 	if limited != 1 {

@@ -44,7 +44,7 @@ func (w *world) OrdersOfBuyer(_ context.Context, buyer string, limit int) ([]sal
 type livePages struct {
 	*site
 	w        *world
-	raw      *redis.Client
+	raw      redisconn.Client
 	position int
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/api/userlimit"
 	"sluice/backend/events/notify"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
@@ -70,9 +71,9 @@ type Verifier interface {
 	VerifyUntil(raw string) (subject string, expires time.Time, err error)
 }
 
-// UserLimiter limits the purchase requests of one buyer (admission.UserLimiter).
+// UserLimiter limits the purchase requests of one buyer (userlimit.Limiter).
 type UserLimiter interface {
-	Allow(ctx context.Context, buyer string) admission.LimitResult
+	Allow(ctx context.Context, buyer string) userlimit.Result
 }
 
 // Details reads the picture and the description of a sale (store.Store).

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/api/userlimit"
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver/servertest"
 )
@@ -254,11 +255,11 @@ func TestUnexpectedErrorAndPanicAre500(t *testing.T) {
 func TestUserLimitRefusesWith429(t *testing.T) {
 	w := newWorld()
 	now := time.Date(2026, 11, 27, 10, 0, 0, 300e6, time.UTC)
-	w.limit = func(buyer string) admission.LimitResult {
+	w.limit = func(buyer string) userlimit.Result {
 		if buyer != "fast" {
-			return admission.LimitResult{Allowed: true}
+			return userlimit.Result{Allowed: true}
 		}
-		return admission.LimitResult{Limit: 10, Period: time.Minute, Reset: now.Add(2500 * time.Millisecond)}
+		return userlimit.Result{Limit: 10, Period: time.Minute, Reset: now.Add(2500 * time.Millisecond)}
 	}
 	cfg := w.config(t)
 	cfg.Server.Now = func() time.Time { return now }

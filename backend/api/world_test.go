@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/backend/admission"
+	"sluice/backend/api/userlimit"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/store"
@@ -42,7 +43,7 @@ type world struct {
 	views       int // calls of View
 	statuses    int // calls of Statuses
 	largest     int // most ids in one of them, or the limit of OrdersInSale
-	limit       func(buyerID string) admission.LimitResult
+	limit       func(buyerID string) userlimit.Result
 }
 
 func newWorld() *world {
@@ -220,12 +221,12 @@ func (w *world) Stats(context.Context) (queue.Stats, error) {
 	return stats, w.redisErr
 }
 
-func (w *world) Allow(_ context.Context, buyerID string) admission.LimitResult {
+func (w *world) Allow(_ context.Context, buyerID string) userlimit.Result {
 	w.mu.Lock()
 	limit := w.limit
 	w.mu.Unlock()
 	if limit == nil {
-		return admission.LimitResult{Allowed: true}
+		return userlimit.Result{Allowed: true}
 	}
 	return limit(buyerID)
 }

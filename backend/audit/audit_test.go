@@ -18,6 +18,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 // shop is a sale over Redis and PostgreSQL without workers.
 type shop struct {
 	t       *testing.T
-	redis   *redis.Client
+	redis   redisconn.Client
 	store   *store.Store
 	stock   *admission.Stock
 	admit   *admission.Admitter

@@ -15,6 +15,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -44,7 +45,7 @@ func TestAuditIsExactDuringChanges(t *testing.T) {
 	s := open(t, 100_000)
 	other := s.redis // changes the data
 	hook := &between{}
-	seen := redis.NewClient(other.Options())
+	seen := testenv.NewClient(redisconn.Addr(other))
 	t.Cleanup(func() { _ = seen.Close() })
 	seen.AddHook(testenv.Commands(hook.process))
 	stock := admission.NewStock(admission.StockConfig{Client: seen, Space: keyspace.Space{}})

@@ -9,12 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	redisscript "sluice/lua/redis"
+
+	"sluice/test/testenv"
 )
 
 // A consumer crashes, and the clock of Redis is set back: another one claims its event after the idle time.
 func TestEventIsClaimedAfterTheClockWasSetBack(t *testing.T) {
 	ctx, mini := t.Context(), miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	client := testenv.NewClient(mini.Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	now := time.Now()
 	mini.SetTime(now)

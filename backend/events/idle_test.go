@@ -2,7 +2,6 @@ package events_test
 
 import (
 	"context"
-	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -39,13 +38,10 @@ func (c *commandCounts) read() map[string]int {
 }
 
 // inBubble runs a test with a fake clock, an embedded Redis and a client that counts its commands.
-func inBubble(t *testing.T, test func(t *testing.T, client *redis.Client, counts *commandCounts)) {
+func inBubble(t *testing.T, test func(t *testing.T, client redisconn.Client, counts *commandCounts)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := miniredis.NewMiniRedis()
-		dial := func(o *redis.Options) {
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
-		}
-		client, err := redisconn.Open("redis://embedded/0", dial)
+		client, err := redisconn.Open("redis://embedded/0", redisconn.Dial(m.Dial))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +104,7 @@ func (s *noEvents) FailRetry(context.Context, events.DeadLetter) error { return 
 
 // An idle relay looks for changes every Poll and runs a script once in ten of them.
 func TestIdleRelayRunsFewScripts(t *testing.T) {
-	inBubble(t, func(t *testing.T, client *redis.Client, counts *commandCounts) {
+	inBubble(t, func(t *testing.T, client redisconn.Client, counts *commandCounts) {
 		db := &noEvents{}
 		relay := events.NewRelay(client, space, db, events.RelayConfig{Poll: time.Second, Turn: time.Hour, Log: quiet})
 		ctx, stop := t.Context(), testenv.Run(t, relay.Run)
@@ -134,7 +130,7 @@ func TestIdleRelayRunsFewScripts(t *testing.T) {
 
 // An idle consumer waits in one call and runs a script once a minute.
 func TestIdleConsumerWaitsInOneCall(t *testing.T) {
-	inBubble(t, func(t *testing.T, client *redis.Client, counts *commandCounts) {
+	inBubble(t, func(t *testing.T, client redisconn.Client, counts *commandCounts) {
 		handle := newSink().Handle
 		consumer, err := events.New(client, space, &noEvents{}, "g", handle, events.Config{Concurrency: 3, Log: quiet})
 		if err != nil {

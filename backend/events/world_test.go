@@ -37,7 +37,7 @@ type world struct {
 	store *events.Store
 	url   string // of the store
 	redis string // its URL
-	raw   *redis.Client
+	raw   redisconn.Client
 }
 
 // on runs a test on the embedded Redis and on a real one.
@@ -60,7 +60,7 @@ func newWorld(t *testing.T, redisURL string) *world {
 }
 
 // client opens Redis as the program does.
-func (w *world) client() *redis.Client {
+func (w *world) client() redisconn.Client {
 	c, err := redisconn.Open(w.redis, testenv.WithoutTimeouts)
 	if err != nil {
 		w.Fatal(err)
@@ -224,7 +224,7 @@ func (s *sink) twice() []string {
 	return ids
 }
 
-func (w *world) consumer(client *redis.Client, group string, h events.Handler, cfg events.Config) *events.Consumer {
+func (w *world) consumer(client redisconn.Client, group string, h events.Handler, cfg events.Config) *events.Consumer {
 	w.Helper()
 	cfg.Log = quiet
 	c, err := events.New(client, space, w.store, group, h, cfg)

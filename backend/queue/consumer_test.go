@@ -6,15 +6,16 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
+	"sluice/test/testenv"
 )
 
-func newMiniredisList(t *testing.T) (*redis.Client, *queue.List) {
+func newMiniredisList(t *testing.T) (redisconn.Client, *queue.List) {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	client := testenv.NewClient(miniredis.RunT(t).Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	return client, queue.NewList(client, 0, queue.Config{})
 }

@@ -13,6 +13,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
@@ -26,8 +27,8 @@ func BenchmarkDrain(b *testing.B) {
 	client := testenv.StartRedis(b).Client()
 	for _, bench := range []struct {
 		name  string
-		fill  func(*redis.Client, int) error
-		drain func(*redis.Client, int) error
+		fill  func(redisconn.Client, int) error
+		drain func(redisconn.Client, int) error
 	}{
 		{"worker500", fillList, drainWorker},
 		{"list500", fillList, drainList(500)},
@@ -59,7 +60,7 @@ func drainOrder(n int) queue.Message {
 	}
 }
 
-func fillList(client *redis.Client, n int) error {
+func fillList(client redisconn.Client, n int) error {
 	l := queue.NewList(client, 0, queue.Config{})
 	var part []queue.Message
 	for i := 1; i <= n; i++ {
@@ -73,8 +74,8 @@ func fillList(client *redis.Client, n int) error {
 	return nil
 }
 
-func drainList(limit int) func(*redis.Client, int) error {
-	return func(client *redis.Client, n int) error {
+func drainList(limit int) func(redisconn.Client, int) error {
+	return func(client redisconn.Client, n int) error {
 		l := queue.NewList(client, 0, queue.Config{})
 		return concurrently(n, func() (int, error) {
 			total, ack := 0, ""
@@ -98,7 +99,7 @@ type nothing func(n int)
 func (f nothing) Write(_ context.Context, orders []sale.Order) error { f(len(orders)); return nil }
 
 // drainWorker runs the real worker over a store that does nothing.
-func drainWorker(client *redis.Client, n int) error {
+func drainWorker(client redisconn.Client, n int) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var written atomic.Int64
@@ -117,7 +118,7 @@ func drainWorker(client *redis.Client, n int) error {
 	return <-ran
 }
 
-func fillStream(client *redis.Client, n int) error {
+func fillStream(client redisconn.Client, n int) error {
 	ctx := context.Background()
 	if err := client.XGroupCreateMkStream(ctx, "stream", "group", "0").Err(); err != nil {
 		return err
@@ -135,7 +136,7 @@ func fillStream(client *redis.Client, n int) error {
 	return nil
 }
 
-func drainStream(client *redis.Client, n int) error {
+func drainStream(client redisconn.Client, n int) error {
 	ctx := context.Background()
 	return concurrently(n, func() (int, error) {
 		total := 0

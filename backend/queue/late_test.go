@@ -10,6 +10,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	redisscript "sluice/lua/redis"
 	"sluice/test/testenv"
 )
@@ -19,8 +20,8 @@ func TestReclaimSkipsALeaseExtendedMeanwhile(t *testing.T) {
 	mini := miniredis.RunT(t)
 	now := time.Now()
 	mini.SetTime(now)
-	client := func() *redis.Client {
-		c := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	client := func() redisconn.Client {
+		c := testenv.NewClient(mini.Addr())
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}

@@ -13,6 +13,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
 )
@@ -200,7 +201,7 @@ func TestUnreadableDeadLetterIsListed(t *testing.T) {
 }
 
 // putDead stores n dead letters of a sale in shard 0, so many of which died in each millisecond.
-func putDead(t *testing.T, client *redis.Client, saleID string, n, perMillisecond int) {
+func putDead(t *testing.T, client redisconn.Client, saleID string, n, perMillisecond int) {
 	t.Helper()
 	dead := keyspace.Shard(0).Dead()
 	p := client.Pipeline()
@@ -261,7 +262,7 @@ func TestListingSkipsNoDeadLetterWhileOthersAreRemoved(t *testing.T) {
 		}
 		m := message(others + 1)
 		deadLetter(t, queue.NewList(client, shard, queue.Config{}), m)
-		hooked := redis.NewClient(client.Options())
+		hooked := testenv.NewClient(redisconn.Addr(client))
 		t.Cleanup(func() { _ = hooked.Close() })
 		remove := once{"hmget", func() { client.ZRem(t.Context(), shard.Dead().Times(), removed...) }}
 		hooked.AddHook(testenv.Commands(remove.process))
@@ -328,7 +329,7 @@ func TestBatchWithoutALeaseIsNeverAddedTo(t *testing.T) {
 	}
 }
 
-func crash(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.Shard) {
+func crash(t *testing.T, client redisconn.Client, l *queue.List, shard keyspace.Shard) {
 	t.Helper()
 	for _, id := range client.ZRange(t.Context(), shard.Leases(), 0, -1).Val() {
 		client.ZAdd(t.Context(), shard.Leases(), redis.Z{Score: 1, Member: id})

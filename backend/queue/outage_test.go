@@ -62,7 +62,7 @@ func TestEveryCallReturnsErrUnavailableWithoutRedis(t *testing.T) {
 
 func TestReadOnlyRedisIsUnavailable(t *testing.T) {
 	server := testenv.StartRedis(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
+	client := testenv.NewOnceClient(server.Addr)
 	defer client.Close()
 	l := queue.NewList(client, 0, queue.Config{})
 	push(t, l, 1)
@@ -78,7 +78,7 @@ func TestReadOnlyRedisIsUnavailable(t *testing.T) {
 func TestWaitOnAMasterThatIsDemotedIsUnavailable(t *testing.T) {
 	server := testenv.StartRedis(t)
 	admin := server.Client()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
+	client := testenv.NewOnceClient(server.Addr)
 	defer client.Close()
 	l := queue.NewList(client, 0, queue.Config{})
 	waited := make(chan error, 1)

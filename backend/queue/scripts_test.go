@@ -12,6 +12,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	redisscript "sluice/lua/redis"
 	"sluice/test/testenv"
@@ -44,20 +45,20 @@ func operations(l *queue.List, batch string) map[string]func(t *testing.T) error
 }
 
 // listOf returns a List of a driver.
-func listOf(driver string, c redis.UniversalClient, shard keyspace.Shard, cfg queue.Config) *queue.List {
+func listOf(driver string, c redisconn.Client, shard keyspace.Shard, cfg queue.Config) *queue.List {
 	cfg.Stream = drivers[driver].stream
 	return queue.NewList(c, shard, cfg)
 }
 
 // engine is one kind of Redis.
 type engine struct {
-	client *redis.Client
+	client redisconn.Client
 	dump   func() map[string]string // everything it holds
 }
 
 // onEachRedis runs a test on a real Redis and on the embedded one, with a client without timeouts, for busy machines.
 func onEachRedis(t *testing.T, test func(*testing.T, engine)) {
-	connect := func(t *testing.T, addr string) *redis.Client {
+	connect := func(t *testing.T, addr string) redisconn.Client {
 		client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 		t.Cleanup(func() { _ = client.Close() })
 		return client
@@ -226,7 +227,7 @@ func TestFailedDeadLetterChangesNothing(t *testing.T) {
 }
 
 // prepare fills every key of a shard: an expired lease, a due delayed message, ready messages and dead letters.
-func prepare(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.Shard) {
+func prepare(t *testing.T, client redisconn.Client, l *queue.List, shard keyspace.Shard) {
 	t.Helper()
 	ctx := t.Context()
 	deadLetter(t, l, message(50), message(51))
@@ -257,7 +258,7 @@ func prepare(t *testing.T, client *redis.Client, l *queue.List, shard keyspace.S
 	client.Del(ctx, shard.Wake())
 }
 
-func dump(t *testing.T, client *redis.Client) map[string]string {
+func dump(t *testing.T, client redisconn.Client) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, key := range client.Keys(t.Context(), "*").Val() {

@@ -56,7 +56,7 @@ func TestOnCluster(t *testing.T) {
 	}
 	for driver := range drivers {
 		t.Run(driver, func(t *testing.T) {
-			onServer(t, driver, func(t testing.TB, shard keyspace.Shard) *redis.Client {
+			onServer(t, driver, func(t testing.TB, shard keyspace.Shard) redisconn.Client {
 				client := server.For(shard.Ready()).Open(redisconn.Blocking(2))
 				t.Cleanup(func() { _ = client.Close() })
 				return client
@@ -67,12 +67,12 @@ func TestOnCluster(t *testing.T) {
 
 func onRedis(t *testing.T, driver string) {
 	client := testenv.StartRedis(t).Client()
-	onServer(t, driver, func(testing.TB, keyspace.Shard) *redis.Client { return client })
+	onServer(t, driver, func(testing.TB, keyspace.Shard) redisconn.Client { return client })
 }
 
 // onServer advances time by moving every deadline into the past: the queue only compares deadlines with the clock of
 // the server.
-func onServer(t *testing.T, driver string, open func(testing.TB, keyspace.Shard) *redis.Client) {
+func onServer(t *testing.T, driver string, open func(testing.TB, keyspace.Shard) redisconn.Client) {
 	runSuite(t, func(t testing.TB, cfg queue.Config) suite {
 		shard := keyspace.Shard(shards.Add(1))
 		client := open(t, shard)
@@ -95,7 +95,7 @@ func onMiniredis(t *testing.T, driver string) {
 	m := miniredis.RunT(t)
 	now := time.Now()
 	m.SetTime(now)
-	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	client := testenv.NewClient(m.Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	runSuite(t, func(t testing.TB, cfg queue.Config) suite {
 		return fixture(t, driver, client, keyspace.Shard(shards.Add(1)), cfg, func(d time.Duration) {
@@ -108,7 +108,7 @@ func onMiniredis(t *testing.T, driver string) {
 func fixture(
 	t testing.TB,
 	driver string,
-	client *redis.Client,
+	client redisconn.Client,
 	shard keyspace.Shard,
 	cfg queue.Config,
 	advance func(time.Duration),
@@ -150,7 +150,7 @@ type entry struct {
 
 // entries returns the entries of the stream of a shard. It checks that each delivered entry is pending for a batch, and
 // that each pending entry exists.
-func entries(t testing.TB, client *redis.Client, shard keyspace.Shard) []entry {
+func entries(t testing.TB, client redisconn.Client, shard keyspace.Shard) []entry {
 	t.Helper()
 	ctx := context.Background()
 	if client.XLen(ctx, shard.Orders()).Val() == 0 {
@@ -204,7 +204,7 @@ func entries(t testing.TB, client *redis.Client, shard keyspace.Shard) []entry {
 
 func locate(
 	t testing.TB,
-	client *redis.Client,
+	client redisconn.Client,
 	shard keyspace.Shard,
 	list func(string) []string,
 ) map[sale.OrderID][]string {

@@ -59,7 +59,7 @@ func TestUpgradeKeepsOldSecretsThatSign(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			endpoints, err := webhook.NewStore(db).Endpoints(t.Context(), false)
+			endpoints, err := webhook.NewStore(db).Endpoints(t.Context())
 			if err != nil || len(endpoints) != 3 {
 				t.Fatalf("%d endpoints, %v", len(endpoints), err)
 			}

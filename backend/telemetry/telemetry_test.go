@@ -21,6 +21,7 @@ import (
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/internal/tracing"
+	"sluice/test/testenv"
 )
 
 const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -81,7 +82,7 @@ func TestBatchLinksToItsOrders(t *testing.T) {
 	sending.Decided(sale.Accepted, 12, nil)
 	r.End(202)
 
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	client := testenv.NewClient(miniredis.RunT(t).Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	space := keyspace.Space{Shards: 3}
 	client.Set(t.Context(), space.ShardOfOrder(12).Trace("12"), kept, 0)
@@ -207,7 +208,7 @@ func TestTextOfClientsIsRecordedAsUTF8(t *testing.T) {
 func TestCommandsAreClientSpans(t *testing.T) {
 	tracer, spans := recorded(t, byParent)
 	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	client := testenv.NewOnceClient(server.Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	client.AddHook(tracer.Commands(server.Addr()))
 	client.Set(t.Context(), "s", "x", 0)
@@ -314,7 +315,7 @@ func TestBatchLinksAreBounded(t *testing.T) {
 // If Redis is not available, or the key has another type, the orders are not traced, and nothing fails.
 func TestUnreadableParentsAreSkipped(t *testing.T) {
 	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	client := testenv.NewOnceClient(server.Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	client.LPush(t.Context(), keyspace.Shard(0).Trace("1"), "not a string")
 	items := []Item{{Order: 1, SaleID: "s"}, {Order: 2, SaleID: "s", Parent: parent}}
@@ -343,7 +344,7 @@ func (f failingShard) MGet(ctx context.Context, keys ...string) *redis.SliceCmd 
 }
 
 func TestOtherShardsHaveParentsWhileOneIsNotAvailable(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	client := testenv.NewClient(miniredis.RunT(t).Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	space := keyspace.Space{Shards: 16}
 	var orders []Item

@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
@@ -80,7 +79,7 @@ func (m *crashing) Write(ctx context.Context, orders []sale.Order) error {
 // world is one shard of a real Redis and one sale in a real order store.
 type world struct {
 	*testing.T
-	client *redis.Client
+	client redisconn.Client
 	shard  keyspace.Shard
 	list   *queue.List
 	store  *store.Store

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -30,7 +29,7 @@ func TestBatchOfATracedOrderHasASpan(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
 	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	client := testenv.NewClient(miniredis.RunT(t).Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	bad := order(2).ID
 	client.Set(t.Context(), keyspace.Shard(0).Trace(bad.String()), traceparent, 0)

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/store/storetest"
 	"sluice/backend/worker"
@@ -101,7 +101,7 @@ func (g *gate) Write(ctx context.Context, orders []sale.Order) error {
 func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	const n = 100
 	w := newWorlds(t)()
-	addr := w.client.Options().Addr
+	addr := redisconn.Addr(w.client)
 	host, port, _ := strings.Cut(addr, ":")
 	other := testenv.StartRedis(t, "--replicaof", host, port).Client()
 	w.pushGood(1, n)
@@ -109,7 +109,7 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 	m, _ := w.run(g)
 	<-g.at
 	<-g.at // both of its loops: no further writes to Redis
-	conn := w.client.Conn()
+	conn := redisconn.Connect(w.client)
 	defer conn.Close()
 	testenv.Eventually(t, time.Minute, "the replica has everything", func() bool {
 		// WAIT covers the writes of its own connection, and so all earlier ones
@@ -117,14 +117,14 @@ func TestFailoverToAReadOnlyReplicaAndBack(t *testing.T) {
 		got, err := conn.Wait(t.Context(), 1, time.Second).Result()
 		return err == nil && got == 1
 	})
-	do := func(c *redis.Client, args ...any) {
+	do := func(c redisconn.Client, args ...any) {
 		t.Helper()
 		if err := c.Do(t.Context(), args...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	do(other, "REPLICAOF", "NO", "ONE")
-	otherHost, otherPort, _ := strings.Cut(other.Options().Addr, ":")
+	otherHost, otherPort, _ := strings.Cut(redisconn.Addr(other), ":")
 	do(w.client, "REPLICAOF", otherHost, otherPort)
 	close(g.open)
 	testenv.Eventually(t, time.Minute, "Redis rejects the calls of the worker", func() bool { return m.calls.Load() >= 3 })
@@ -162,7 +162,7 @@ func (e extended) Extend(ctx context.Context, id string) (bool, error) {
 func TestLeaseShorterThanItsWriteIsKept(t *testing.T) {
 	const lease, times = 300 * time.Millisecond, 8
 	m := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	client := testenv.NewClient(m.Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	now := time.Now()
 	m.SetTime(now)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/admission"
+	"sluice/backend/api/userlimit"
 	"sluice/backend/events/notify"
 	"sluice/backend/payment"
 	"sluice/backend/recovery/journal"
@@ -172,7 +173,7 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 		bad.checkLimitRedis(envLimitRedis, b.cfg.LimitRedis)
 	}
 	b.cfg.UserRate = getenv(envUserRate)
-	_, err = admission.NewUserLimiter(b.cfg.UserRate, nil)
+	_, err = userlimit.New(b.cfg.UserRate, nil)
 	bad.check(envUserRate, err)
 	if secret := getenv(envPayment); secret != "" {
 		b.cfg.Callbacks, err = payment.NewVerifier(secret, time.Now)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/admin"
@@ -37,7 +36,7 @@ import (
 type BackendConfig struct {
 	Tokens         *token.Keys
 	AdminToken     string
-	UserRate       string            // limit per buyer, such as 10-S; empty: admission.DefaultUserRate
+	UserRate       string            // limit per buyer, such as 10-S; empty: userlimit.DefaultRate
 	LimitRedis     string            // URL of the Redis that counts for UserRate; empty: this process counts separately
 	OrdersReplica  string            // URL of a streaming replica of the database for status queries; empty: none
 	Callbacks      *payment.Verifier // nil: callbacks of the payment provider are rejected
@@ -159,7 +158,7 @@ func (b *Backend) buildEvents() error {
 	}
 	relay := events.NewRelay(s.redis, s.space, s.events, relayed)
 	b.changes = &salechange.Hub{}
-	unguarded := func(shard keyspace.Shard) *redis.Client { return s.guards.Of(shard).Raw() }
+	unguarded := func(shard keyspace.Shard) redisconn.Client { return s.guards.Of(shard).Raw() }
 	receiver := salechange.NewReceiver(unguarded, s.space, b.changes, registry, b.log)
 	b.loops = append(b.loops, relay.Run, receiver.Run)
 	return nil

@@ -12,6 +12,7 @@ import (
 	"sluice/backend/admin/session"
 	"sluice/backend/admission"
 	"sluice/backend/api"
+	"sluice/backend/api/userlimit"
 	"sluice/backend/events/notify"
 	"sluice/backend/events/points"
 	"sluice/backend/redis/redisconn"
@@ -101,9 +102,9 @@ func (b *Backend) newAdmitter() (*admission.Admitter, error) {
 	return admission.NewAdmitter(c)
 }
 
-func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
+func (b *Backend) newUserLimiter() (*userlimit.Limiter, error) {
 	if b.cfg.LimitRedis == "" {
-		return admission.NewUserLimiter(b.cfg.UserRate, nil)
+		return userlimit.New(b.cfg.UserRate, nil)
 	}
 	client, err := redisconn.Open(b.cfg.LimitRedis)
 	if err != nil {
@@ -114,7 +115,7 @@ func (b *Backend) newUserLimiter() (*admission.UserLimiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return admission.NewUserLimiter(b.cfg.UserRate, pipe)
+	return userlimit.New(b.cfg.UserRate, pipe)
 }
 
 // known reports whether a sale that Redis did not hold may exist: SQL had it at the last read, its shard is held, or

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/redisconn"
 )
 
 // EmbeddedRedis is a Redis server in this process that no other process reaches. It is empty when it starts.
@@ -55,20 +56,17 @@ func (e *EmbeddedRedis) Close() {
 // url is for the parser of Redis URLs; see dial.
 func (*EmbeddedRedis) url() string { return "redis://embedded/0" }
 
-// dial makes clients connect within the process. A closed client may still dial in the background. Connections have
-// small buffers, because larger ones only save system calls.
-func (e *EmbeddedRedis) dial(o *redis.Options) {
-	const buffer = 4 << 10 // bytes
-	o.ReadBufferSize, o.WriteBufferSize = buffer, buffer
-	o.PipelineReadBufferSize, o.PipelineWriteBufferSize = buffer, buffer
-	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.server == nil {
-			return nil, net.ErrClosed
-		}
-		client, server := memoryPipe()
-		e.server.Server().ServeConn(server)
-		return client, nil
+// option makes clients connect within the process.
+func (e *EmbeddedRedis) option() redisconn.Option { return redisconn.Dial(e.dial) }
+
+// dial connects within the process. A closed client may still dial in the background.
+func (e *EmbeddedRedis) dial() (net.Conn, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.server == nil {
+		return nil, net.ErrClosed
 	}
+	client, server := memoryPipe()
+	e.server.Server().ServeConn(server)
+	return client, nil
 }

@@ -78,7 +78,7 @@ func TestEmbeddedRedisAnswersLargePipelines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer embedded.Close()
-	client, err := redisconn.Open(embedded.url(), embedded.dial, redisconn.LongTimeouts)
+	client, err := redisconn.Open(embedded.url(), embedded.option(), redisconn.LongTimeouts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,19 +113,17 @@ func TestClosedEmbeddedRedisRefusesConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := redisconn.Open(e.url(), e.dial)
+	client, err := redisconn.Open(e.url(), e.option())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	var o redis.Options
-	e.dial(&o)
 	dialled := make(chan error)
 	go func() {
 		for {
-			if _, err := o.Dialer(t.Context(), "", ""); err != nil {
+			if _, err := e.dial(); err != nil {
 				dialled <- err
 				return
 			}

@@ -48,9 +48,9 @@ type StoresConfig struct {
 // Stores are the open connections of one process.
 type Stores struct {
 	guards  *guard.Shards
-	alone   bool           // no other process uses Redis
-	redis   *redis.Client  // guarded
-	scripts redis.Scripter // runs the script of purchases
+	alone   bool             // no other process uses Redis
+	redis   redisconn.Client // guarded
+	scripts redis.Scripter   // runs the script of purchases
 	space   keyspace.Space
 	driver  string
 	queues  []*queue.List // by shard
@@ -129,7 +129,7 @@ func (s *Stores) openClients() error {
 	for _, shard := range s.space.All() {
 		client := s.guards.Of(shard).Client()
 		if s.tracer != nil {
-			client.AddHook(s.tracer.Commands(client.Options().Addr))
+			client.AddHook(s.tracer.Commands(redisconn.Addr(client)))
 		}
 		pipe, err := redisconn.NewPipeline(client)
 		if err != nil {
@@ -147,7 +147,7 @@ func (s *Stores) openClients() error {
 }
 
 // guardedClient returns the guarded client of a shard.
-func (s *Stores) guardedClient(shard keyspace.Shard) *redis.Client {
+func (s *Stores) guardedClient(shard keyspace.Shard) redisconn.Client {
 	return s.guards.Of(shard).Client()
 }
 
@@ -162,7 +162,7 @@ func openGuards(
 	if e := cfg.Embedded; e != nil {
 		url = e.url()
 		c.Identify = guard.FixedID("embedded") // it has no run_id, and is empty whenever it starts
-		c.Heartbeat, c.Options = embeddedHeartbeat, append(c.Options, e.dial)
+		c.Heartbeat, c.Options = embeddedHeartbeat, append(c.Options, e.option())
 	}
 	server, err := redisconn.NewServer(url)
 	if err != nil {
@@ -192,7 +192,7 @@ func warnEviction(ctx context.Context, guards *guard.Shards, space keyspace.Spac
 		id, policy := info.Item("Server", "run_id"), info.Item("Memory", "maxmemory_policy")
 		if policy != "" && policy != "noeviction" && !seen[id] {
 			log.Warn("Redis deletes keys when its memory is full, and accepted orders with them: "+
-				"set maxmemory-policy noeviction", "address", client.Options().Addr, "maxmemory-policy", policy)
+				"set maxmemory-policy noeviction", "address", redisconn.Addr(client), "maxmemory-policy", policy)
 		}
 		seen[id] = true
 	}
@@ -200,7 +200,7 @@ func warnEviction(ctx context.Context, guards *guard.Shards, space keyspace.Spac
 
 // checkAccess returns a UsageError if Redis rejects the user, the password or the number of the database. A Redis that
 // does not answer is not an error, because it may answer later.
-func checkAccess(ctx context.Context, client *redis.Client) error {
+func checkAccess(ctx context.Context, client redisconn.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); redisconn.Denied(err) {

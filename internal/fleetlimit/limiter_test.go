@@ -11,12 +11,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/redis/redisconn"
 	"sluice/internal/fleetlimit"
 	"sluice/test/testenv"
 )
 
 // fleet returns limiters that share a Redis server.
-func fleet(t *testing.T, server *redis.Client, n int) []*fleetlimit.Limiter {
+func fleet(t *testing.T, server redisconn.Client, n int) []*fleetlimit.Limiter {
 	t.Helper()
 	start := time.Now()
 	client := fleetlimit.NewClient(server, func() float64 { return float64(time.Since(start).Nanoseconds()) / 1e3 })
@@ -28,7 +29,7 @@ func fleet(t *testing.T, server *redis.Client, n int) []*fleetlimit.Limiter {
 }
 
 // known makes a new Redis server usable, as if it had started long ago.
-func known(t *testing.T, server *redis.Client, l *fleetlimit.Limiter, r *fleetlimit.Rule, keys ...string) {
+func known(t *testing.T, server redisconn.Client, l *fleetlimit.Limiter, r *fleetlimit.Rule, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
 		if d := l.Take(r, key); d.Outcome != fleetlimit.Unavailable {
@@ -104,7 +105,7 @@ func TestStoppedEdgeReturnsItsSlots(t *testing.T) {
 }
 
 func TestUnreachableRedisIsNotCalledForEachRequest(t *testing.T) {
-	server := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	server := testenv.NewOnceClient("127.0.0.1:1")
 	t.Cleanup(func() { server.Close() })
 	failed := 0
 	client := fleetlimit.NewClient(server, func() float64 { return 1 })

@@ -11,14 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"sluice/backend/redis/redisconn"
 	"sluice/internal/loop"
 )
 
 // server is the Redis server of a run.
 type server struct {
-	client *redis.Client
+	client redisconn.Client
 	dir    string // data directory; "" when the run did not start the server
 	port   int
 	cmd    *exec.Cmd // nil when the run did not start the server
@@ -33,11 +32,11 @@ const openTimeout = 5 * time.Second
 // openServer connects to the empty Redis at url. Without a url it starts one with appendfsync everysec.
 func openServer(ctx context.Context, url string) (*server, error) {
 	if url != "" {
-		options, err := redis.ParseURL(url)
+		client, err := connect(url)
 		if err != nil {
 			return nil, fmt.Errorf("redis: %w", err)
 		}
-		s := &server{client: connect(options)}
+		s := &server{client: client}
 		ctx, cancel := context.WithTimeout(ctx, openTimeout) // a Redis that does not answer must not delay an interrupt
 		defer cancel()
 		n, err := s.client.DBSize(ctx).Result()
@@ -67,13 +66,15 @@ func openServer(ctx context.Context, url string) (*server, error) {
 		s.close()
 		return nil, err
 	}
-	s.client = connect(&redis.Options{Addr: s.addr()})
+	if s.client, err = connect(s.url()); err != nil {
+		s.close()
+		return nil, err
+	}
 	return s, nil
 }
 
-func connect(o *redis.Options) *redis.Client {
-	o.ContextTimeoutEnabled, o.PoolSize, o.ReadTimeout = true, 2*buyers, 30*time.Second
-	return redis.NewClient(o)
+func connect(url string) (redisconn.Client, error) {
+	return redisconn.Open(url, redisconn.Blocking(2*buyers), redisconn.LongTimeouts)
 }
 
 func freePort(ctx context.Context) (int, error) {
@@ -85,7 +86,7 @@ func freePort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-func (s *server) addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+func (s *server) url() string { return "redis://127.0.0.1:" + strconv.Itoa(s.port) }
 
 func (s *server) start(ctx context.Context) error {
 	s.cmd = exec.Command("redis-server", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
@@ -97,7 +98,10 @@ func (s *server) start(ctx context.Context) error {
 	go func(c *exec.Cmd, ended chan struct{}) { _ = c.Wait(); close(ended) }(s.cmd, s.ended)
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	look := redis.NewClient(&redis.Options{Addr: s.addr(), MaxRetries: -1})
+	look, err := redisconn.Open(s.url(), redisconn.Once)
+	if err != nil {
+		return err
+	}
 	defer look.Close()
 	for look.Ping(ctx).Err() != nil { // Redis answers when it has read its append-only file
 		select {

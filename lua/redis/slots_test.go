@@ -1,4 +1,4 @@
-package redisscript
+package redisscript_test
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	redisscript "sluice/lua/redis"
+	"sluice/test/testenv"
 )
 
 // allSlots returns every text of up to n slots that holds orders 1 to 3, each at most once.
@@ -37,9 +39,9 @@ func allSlots(n int) []string {
 
 // The rebuild and the load assign slots in Go, purchases in Lua. Both must read and write the same text.
 func TestLuaAndGoAssignTheSameSlots(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	client := testenv.NewClient(miniredis.RunT(t).Addr())
 	t.Cleanup(func() { _ = client.Close() })
-	script := redis.NewScript(read("include/slots.lua") + `
+	script := redis.NewScript(redisscript.Read("include/slots.lua") + `
 		local answers = {}
 		for i = 2, #ARGV, 2 do
 			local slot, text = assign_slot(ARGV[1], ARGV[i], tonumber(ARGV[i + 1]))
@@ -91,9 +93,9 @@ func assignInGo(s keyspace.Slots, id sale.OrderID, perBuyer int) string {
 
 // A request finds its order while the order has a slot, and afterwards until 16 more orders of the buyer were returned.
 func TestRequestFindsItsOrder(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	client := testenv.NewClient(miniredis.RunT(t).Addr())
 	t.Cleanup(func() { _ = client.Close() })
-	script := redis.NewScript(read("include/slots.lua") + `
+	script := redis.NewScript(redisscript.Read("include/slots.lua") + `
 		local text = ARGV[1]
 		for i = 2, #ARGV do
 			text = release_slot(text, ARGV[i]) or 'no slot'

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
 )
@@ -150,7 +151,7 @@ func TestAdminConsoleAtScale(t *testing.T) {
 }
 
 // fillDead writes dead letters that hold no unit, one a millisecond.
-func fillDead(t *testing.T, c *redis.Client, n int) {
+func fillDead(t *testing.T, c redisconn.Client, n int) {
 	t.Helper()
 	ctx, shard := context.Background(), keyspace.Shard(0)
 	reasons := []string{

@@ -11,7 +11,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/redisconn"
 )
 
 // Books holds the contents of both stores, read key by key and table by table.
@@ -52,7 +53,7 @@ type Letter struct {
 
 // readBooks reads both stores and the journals in the given directories. Nothing may change in the meantime. The keys
 // of all Redis servers together are one store.
-func readBooks(ctx context.Context, servers []*redis.Client, db *pgx.Conn, journals []string) (*Books, error) {
+func readBooks(ctx context.Context, servers []redisconn.Client, db *pgx.Conn, journals []string) (*Books, error) {
 	b := &Books{
 		Sales:   map[string]Shelf{},
 		Holders: map[Place][]string{},
@@ -103,7 +104,7 @@ func eachRow(ctx context.Context, db *pgx.Conn, sql string, note func(), into ..
 }
 
 // Keys contain the hash tag of their shard, sluice:{0}:..., so the patterns match any shard.
-func scan(ctx context.Context, servers []*redis.Client, pattern string, each func(*redis.Client, string) error) error {
+func scan(ctx context.Context, servers []redisconn.Client, pattern string, each func(redisconn.Client, string) error) error {
 	for _, rdb := range servers {
 		found := rdb.Scan(ctx, 0, pattern, 1000).Iterator()
 		for found.Next(ctx) {
@@ -118,14 +119,14 @@ func scan(ctx context.Context, servers []*redis.Client, pattern string, each fun
 	return nil
 }
 
-func (b *Books) readSales(ctx context.Context, db *pgx.Conn, servers []*redis.Client) error {
+func (b *Books) readSales(ctx context.Context, db *pgx.Conn, servers []redisconn.Client) error {
 	versions, err := readVersions(ctx, db)
 	if err != nil {
 		return err
 	}
 	for id := range b.Sales {
 		found := 0
-		if err := scan(ctx, servers, "sluice:{*}:sale:"+id+":stock", func(rdb *redis.Client, key string) error {
+		if err := scan(ctx, servers, "sluice:{*}:sale:"+id+":stock", func(rdb redisconn.Client, key string) error {
 			found++
 			return b.readStock(ctx, rdb, id, key, versions)
 		}); err != nil {
@@ -135,7 +136,7 @@ func (b *Books) readSales(ctx context.Context, db *pgx.Conn, servers []*redis.Cl
 			return fmt.Errorf("sale %s is in Redis %d times, want %d", id, found, want)
 		}
 		segmentOf := map[Place]string{}
-		if err := scan(ctx, servers, "sluice:{*}:sale:"+id+":buyers", func(rdb *redis.Client, key string) error {
+		if err := scan(ctx, servers, "sluice:{*}:sale:"+id+":buyers", func(rdb redisconn.Client, key string) error {
 			return b.readHolders(ctx, rdb, id, key, segmentOf)
 		}); err != nil {
 			return err
@@ -155,7 +156,7 @@ func readVersions(ctx context.Context, db *pgx.Conn) (map[string]string, error) 
 
 // readStock reads the units that one shard has left of a sale; key is that of its stock.
 func (b *Books) readStock(
-	ctx context.Context, rdb *redis.Client, id, key string, versions map[string]string,
+	ctx context.Context, rdb redisconn.Client, id, key string, versions map[string]string,
 ) error {
 	left, err := rdb.Get(ctx, key).Int64()
 	if err != nil {
@@ -179,7 +180,7 @@ func (b *Books) readStock(
 }
 
 func (b *Books) readHolders(
-	ctx context.Context, rdb *redis.Client, id, key string, segmentOf map[Place]string,
+	ctx context.Context, rdb redisconn.Client, id, key string, segmentOf map[Place]string,
 ) error {
 	held := rdb.HScan(ctx, key, 0, "", 5000).Iterator()
 	for held.Next(ctx) {
@@ -208,13 +209,13 @@ func ordersHeld(text string) (orders []string) {
 	return orders
 }
 
-func (b *Books) readQueue(ctx context.Context, servers []*redis.Client) error {
-	add := func(rdb *redis.Client, key string, texts []string) {
+func (b *Books) readQueue(ctx context.Context, servers []redisconn.Client) error {
+	add := func(rdb redisconn.Client, key string, texts []string) {
 		for _, text := range texts {
-			b.Queue = append(b.Queue, fmt.Sprintf("%s at %s: %s", key, rdb.Options().Addr, text))
+			b.Queue = append(b.Queue, fmt.Sprintf("%s at %s: %s", key, redisconn.Addr(rdb), text))
 		}
 	}
-	list := func(rdb *redis.Client, key string) error {
+	list := func(rdb redisconn.Client, key string) error {
 		texts, err := rdb.LRange(ctx, key, 0, -1).Result()
 		add(rdb, key, texts)
 		return err
@@ -224,14 +225,14 @@ func (b *Books) readQueue(ctx context.Context, servers []*redis.Client) error {
 			return err
 		}
 	}
-	if err := scan(ctx, servers, "sluice:{*}:delayed", func(rdb *redis.Client, key string) error {
+	if err := scan(ctx, servers, "sluice:{*}:delayed", func(rdb redisconn.Client, key string) error {
 		texts, err := rdb.ZRange(ctx, key, 0, -1).Result()
 		add(rdb, key, texts)
 		return err
 	}); err != nil {
 		return err
 	}
-	return scan(ctx, servers, "sluice:{*}:dead:letters", func(rdb *redis.Client, key string) error {
+	return scan(ctx, servers, "sluice:{*}:dead:letters", func(rdb redisconn.Client, key string) error {
 		letters, err := rdb.HGetAll(ctx, key).Result()
 		for id, text := range letters {
 			var letter struct{ Message, Unit string }

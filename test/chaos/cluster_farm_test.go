@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
@@ -98,7 +96,7 @@ func (f *farm) owner(shard keyspace.Shard, cutOff ...string) string {
 }
 
 // clusterClient returns a client for the keys of all shards.
-func (f *farm) clusterClient() *redis.Client {
+func (f *farm) clusterClient() redisconn.Client {
 	var nodes []string
 	for _, name := range clusterHosts {
 		nodes = append(nodes, f.host(name).at(redisPort))
@@ -107,12 +105,12 @@ func (f *farm) clusterClient() *redis.Client {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	clients := make([]*redis.Client, f.shards)
+	clients := make([]redisconn.Client, f.shards)
 	for i := range clients {
 		clients[i] = server.For(keyspace.Shard(i).Guard()).Open()
 		f.t.Cleanup(func() { _ = clients[i].Close() })
 	}
-	return redisconn.Route(func(key string) *redis.Client {
+	return redisconn.Route(func(key string) redisconn.Client {
 		shard, _ := keyspace.ShardOfKey(key)
 		return clients[shard]
 	})

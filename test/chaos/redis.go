@@ -65,8 +65,8 @@ func (r *redisServers) url(l *link) string {
 
 // client returns a client without links, for the keys of all shards, and the clients of each shard. They are closed
 // when the test ends.
-func (r *redisServers) client() (all *redis.Client, byShard []*redis.Client) {
-	byShard = make([]*redis.Client, r.shards)
+func (r *redisServers) client() (all redisconn.Client, byShard []redisconn.Client) {
+	byShard = make([]redisconn.Client, r.shards)
 	if r.cluster == nil {
 		all = directTo(r.t, r.single.Addr)
 		for i := range byShard {
@@ -82,16 +82,16 @@ func (r *redisServers) client() (all *redis.Client, byShard []*redis.Client) {
 		byShard[i] = server.For(keyspace.Shard(i).Guard()).Open()
 		r.t.Cleanup(func() { _ = byShard[i].Close() })
 	}
-	return redisconn.Route(func(key string) *redis.Client {
+	return redisconn.Route(func(key string) redisconn.Client {
 		shard, _ := keyspace.ShardOfKey(key)
 		return byShard[shard]
 	}), byShard
 }
 
 // masters returns a client of each server that has keys of its own.
-func (r *redisServers) masters() (all []*redis.Client) {
+func (r *redisServers) masters() (all []redisconn.Client) {
 	if r.cluster == nil {
-		return []*redis.Client{directTo(r.t, r.single.Addr)}
+		return []redisconn.Client{directTo(r.t, r.single.Addr)}
 	}
 	for pair := range r.locks {
 		all = append(all, directTo(r.t, r.master(pair).Addr))
@@ -99,7 +99,7 @@ func (r *redisServers) masters() (all []*redis.Client) {
 	return all
 }
 
-func directTo(t testenv.TB, addr string) *redis.Client {
+func directTo(t testenv.TB, addr string) redisconn.Client {
 	c := redis.NewClient(
 		&redis.Options{Addr: addr, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 2 * time.Second},
 	)

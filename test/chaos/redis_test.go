@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
 )
 
@@ -62,7 +63,7 @@ func (f *farm) startSentinels() {
 			return false
 		}
 		for i := range redisHosts {
-			s := redis.NewClient(&redis.Options{Addr: f.sentinel(i)})
+			s := testenv.NewClient(f.sentinel(i))
 			state := s.Info(t.Context(), "sentinel").Val()
 			s.Close()
 			if !strings.Contains(state, "slaves=2,sentinels=3") {
@@ -74,7 +75,7 @@ func (f *farm) startSentinels() {
 }
 
 // redis returns a client in the network of the buyers.
-func (f *farm) redis(name string) *redis.Client {
+func (f *farm) redis(name string) redisconn.Client {
 	return redis.NewClient(
 		&redis.Options{Addr: f.host(name).at(redisPort), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second},
 	)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
 )
 
@@ -252,7 +252,7 @@ func (n *saleRun) end(t *testing.T) {
 }
 
 // compare is end with a client for the keys of all shards, and those of all servers.
-func (n *saleRun) compare(t *testing.T, all *redis.Client, servers ...*redis.Client) {
+func (n *saleRun) compare(t *testing.T, all redisconn.Client, servers ...redisconn.Client) {
 	n.closing()
 	ctx := t.Context()
 	w := &watch{began: time.Now(), redis: all, shards: n.shards, url: n.database}

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
 )
 
@@ -120,7 +119,7 @@ func (n *saleRun) cutReplica(t *testing.T) {
 
 // endCluster is end over the cluster.
 func (n *saleRun) endCluster(t *testing.T) {
-	var servers []*redis.Client
+	var servers []redisconn.Client
 	for _, name := range n.masters() {
 		c := n.redis(name)
 		defer c.Close()

@@ -12,6 +12,7 @@ import (
 
 	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 )
 
 // Sample is the state of the stores at one instant. NaN: the store did not answer.
@@ -26,10 +27,10 @@ type Sample struct {
 // watch reads both stores directly, without links.
 type watch struct {
 	began  time.Time
-	redis  *redis.Client
-	owners []*redis.Client // of the server of each shard
-	shards int             // how many queues the sales of the run are spread over
-	url    string          // of PostgreSQL
+	redis  redisconn.Client
+	owners []redisconn.Client // of the server of each shard
+	shards int                // how many queues the sales of the run are spread over
+	url    string             // of PostgreSQL
 
 	mu        sync.Mutex
 	samples   []Sample

@@ -17,6 +17,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/events/webhook"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -28,7 +29,7 @@ const streamBound = 100_000
 type eventChaos struct {
 	t         *testing.T
 	store     *store.Store
-	client    *redis.Client
+	client    redisconn.Client
 	db        *pgx.Conn
 	admin     string
 	processes []*process

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/admission"
 	"sluice/backend/admission/admissiontest"
@@ -27,7 +26,7 @@ import (
 // startRealBackend runs the backend over an embedded Redis and SQLite behind an edge, and returns its stock.
 func startRealBackend(t *testing.T, m *market) *admission.Stock {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	client := testenv.NewClient(miniredis.RunT(t).Addr())
 	t.Cleanup(func() { client.Close() })
 	space := keyspace.Space{}
 	stock := admission.NewStock(admission.StockConfig{Client: client, Space: space})

@@ -19,6 +19,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/admission/admissiontest"
 	"sluice/backend/api"
+	"sluice/backend/api/userlimit"
 	"sluice/backend/audit"
 	"sluice/backend/events"
 	"sluice/backend/events/points"
@@ -72,7 +73,7 @@ func startBackend(t *testing.T, rate string) *backend {
 		queue.Config{})
 	adminConfig := admin.Config{Store: db, Stock: stock, Shards: []admin.Shard{list}, Log: servertest.Quiet()}
 	service := admin.New(adminConfig)
-	limiter, err := admission.NewUserLimiter(rate, nil)
+	limiter, err := userlimit.New(rate, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

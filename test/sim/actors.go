@@ -7,13 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/admin"
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/spread"
 	"sluice/backend/worker"
 )
@@ -31,7 +30,7 @@ func (w *world) stock(p *process) *admission.Stock {
 	}
 	if p.guards != nil {
 		cfg.Deployment = p.guards.Deployment
-		cfg.Server = func(shard keyspace.Shard) *redis.Client { return p.guards.Of(shard).Client() }
+		cfg.Server = func(shard keyspace.Shard) redisconn.Client { return p.guards.Of(shard).Client() }
 	}
 	return admission.NewStock(cfg)
 }

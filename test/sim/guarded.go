@@ -24,13 +24,13 @@ func (w *world) open(p *process) {
 		p.client.AddHook(faultyRedis{p: p})
 		return
 	}
-	server, err := redisconn.NewServer("redis://sim")
+	server, err := redisconn.NewServer("redis://sim?protocol=2&pool_size=64")
 	if err != nil { // the URL is a good one
 		panic(err)
 	}
 	p.guards = guard.Open(guard.Config{
 		Server: server, Space: w.space, Identify: identify, Log: w.log,
-		Options: []redisconn.Option{func(o *redis.Options) { *o = *options(w.mini, &w.servers) }},
+		Options: []redisconn.Option{redisconn.Dial(dialer(w.mini, &w.servers)), redisconn.Once},
 	})
 	for _, shard := range w.space.All() {
 		p.guards.Of(shard).Client().AddHook(faultyRedis{p, fmt.Sprint("guarded ", shard)})
@@ -81,7 +81,7 @@ func (w *world) rebuilder(p *process) *rebuild.Rebuilder {
 // pinner adds the faults to a pinned client.
 type pinner struct{ p *process }
 
-func (s pinner) Pin(ctx context.Context, shard keyspace.Shard) (*redis.Client, string, error) {
+func (s pinner) Pin(ctx context.Context, shard keyspace.Shard) (redisconn.Client, string, error) {
 	client, id, err := s.p.guards.Pin(ctx, shard)
 	if err == nil {
 		client.AddHook(faultyRedis{s.p, fmt.Sprint("pinned ", shard)})

@@ -8,10 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 )
 
@@ -54,7 +53,7 @@ type process struct {
 	name   string
 	ctx    context.Context
 	cancel context.CancelFunc
-	client *redis.Client
+	client redisconn.Client
 	guards *guard.Shards // nil if the data in Redis needs no verification
 	loops  sync.WaitGroup
 	rnd    *rand.Rand

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	redisscript "sluice/lua/redis"
 )
 
@@ -45,7 +46,7 @@ func openRedis() (mini *miniredis.Miniredis, names map[string]string, err error)
 }
 
 // connect returns a client without faults.
-func connect(mini *miniredis.Miniredis) *redis.Client { return redis.NewClient(options(mini, nil)) }
+func connect(mini *miniredis.Miniredis) redisconn.Client { return redis.NewClient(options(mini, nil)) }
 
 // options returns options for a client that runs its calls immediately in the goroutine of the caller: no socket, no
 // goroutine, and no order that the seed has not chosen. A change of servers, if given, cuts its connections.
@@ -53,14 +54,20 @@ func options(mini *miniredis.Miniredis, servers *atomic.Int64) *redis.Options {
 	if servers == nil {
 		servers = &atomic.Int64{}
 	}
+	dial := dialer(mini, servers)
 	return &redis.Options{
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			c := &wire{server: mini.Server(), servers: servers, made: servers.Load()}
-			c.peer = server.NewPeer(bufio.NewWriter(&c.replies))
-			return c, nil
-		},
+		Dialer:   func(context.Context, string, string) (net.Conn, error) { return dial() },
 		Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 64,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+// dialer opens connections; see options.
+func dialer(mini *miniredis.Miniredis, servers *atomic.Int64) func() (net.Conn, error) {
+	return func() (net.Conn, error) {
+		c := &wire{server: mini.Server(), servers: servers, made: servers.Load()}
+		c.peer = server.NewPeer(bufio.NewWriter(&c.replies))
+		return c, nil
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 )
 
 // entry is one of the stream of a shard.
@@ -50,7 +51,7 @@ func newest(a, b string) string {
 }
 
 // delivery returns the consumer of each pending entry of a stream, and the last delivered id; empty without a group.
-func delivery(c *redis.Client, key string) (pending map[string]string, last string) {
+func delivery(c redisconn.Client, key string) (pending map[string]string, last string) {
 	ctx := context.Background()
 	pending = map[string]string{}
 	for _, g := range c.XInfoGroups(ctx, key).Val() {

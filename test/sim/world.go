@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
 	"sluice/backend/recovery/rebuild"
@@ -34,7 +33,7 @@ type world struct {
 	plan
 	stream bool // orders are queued in the stream
 	mini   *miniredis.Miniredis
-	redis  *redis.Client // without faults
+	redis  redisconn.Client // without faults
 	store  *tables
 	books  *books
 	space  keyspace.Space

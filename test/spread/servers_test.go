@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	redisscript "sluice/lua/redis"
+	"sluice/test/testenv"
 )
 
 // The scripts in an embedded Redis and the statements in SQLite behave as the model, in every interleaving.
@@ -29,7 +30,7 @@ func TestTransfersOverStores(t *testing.T) {
 // servers are an embedded Redis and a database that runs reuse one after the other.
 type servers struct {
 	mini   *miniredis.Miniredis
-	client *redis.Client
+	client redisconn.Client
 	db     *store.Store
 	runs   int
 }
@@ -38,7 +39,7 @@ func openServers(t *testing.T) *servers {
 	t.Helper()
 	mini := miniredis.RunT(t)
 	s := &servers{
-		mini: mini, client: redis.NewClient(&redis.Options{Addr: mini.Addr()}), db: storetest.Open(t, storetest.SQLite(t)),
+		mini: mini, client: testenv.NewClient(mini.Addr()), db: storetest.Open(t, storetest.SQLite(t)),
 	}
 	t.Cleanup(func() { s.client.Close() })
 	return s

@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"sluice/backend/redis/redisconn"
 )
 
 // WithoutTimeouts is an option of redisconn for tests that wait for no timeout: a command waits for a minute, unless
 // its context ends, so that a busy machine does not make it fail.
-func WithoutTimeouts(o *redis.Options) {
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute, time.Minute
-}
+var WithoutTimeouts = redisconn.Timeouts(time.Minute)
 
 // Redis is a redis-server of the test's own. Its methods are not safe for concurrent use.
 type Redis struct {
@@ -116,10 +116,22 @@ func startRedis(t TB, dir string, args ...string) *Redis {
 func SocketURL(path string) string { return "unix://" + path + "?db=0" }
 
 // Client returns a client that is closed when the test ends.
-func (r *Redis) Client() *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: r.Addr})
+func (r *Redis) Client() redisconn.Client {
+	c := NewClient(r.Addr)
 	r.t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// NewClient returns a client with the timeouts and retries of go-redis. The caller closes it.
+//
+//go:noinline
+func NewClient(addr string) redisconn.Client { return redis.NewClient(&redis.Options{Addr: addr}) }
+
+// NewOnceClient is NewClient without retries.
+//
+//go:noinline
+func NewOnceClient(addr string) redisconn.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 }
 
 // Start starts the server (again) on the same port and directory, and waits until it answers.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/test/testenv"
 )
 
 const secret = "the admin token"
@@ -147,7 +147,7 @@ func TestAttemptsUseBoundedMemory(t *testing.T) {
 // each backend rejects the sessions that it knows to have ended.
 func TestSessionEndsInAllProcesses(t *testing.T) {
 	mini := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), MaxRetries: -1})
+	client := testenv.NewOnceClient(mini.Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	backend := func() *Sessions { return New(secret, NewRedisStore(client, keyspace.Space{}), time.Now) }
 	here, there, late := backend(), backend(), backend()

@@ -26,7 +26,7 @@ var space keyspace.Space
 type stage struct {
 	*testing.T
 	redis    *miniredis.Miniredis
-	raw      *redis.Client
+	raw      redisconn.Client
 	position int
 }
 
@@ -38,7 +38,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-func (s *stage) client() *redis.Client {
+func (s *stage) client() redisconn.Client {
 	c, err := redisconn.Open("redis://" + s.redis.Addr())
 	if err != nil {
 		s.Fatal(err)

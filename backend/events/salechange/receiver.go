@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/internal/loop"
 	"sluice/internal/metric"
 )
@@ -24,7 +25,7 @@ const pingAfter = 5 * time.Second
 // Receiver subscribes to the notifications of every shard and passes them to a Hub. After an error it subscribes again
 // with growing delays.
 type Receiver struct {
-	client   func(keyspace.Shard) *redis.Client
+	client   func(keyspace.Shard) redisconn.Client
 	space    keyspace.Space
 	hub      *Hub
 	log      *slog.Logger
@@ -36,7 +37,7 @@ type Receiver struct {
 // NewReceiver returns a Receiver. It does not connect. client returns a client of the server of a shard. It need not be
 // verified by the guard, because no decision depends on a notification. reg and log may be nil.
 func NewReceiver(
-	client func(keyspace.Shard) *redis.Client, space keyspace.Space, hub *Hub, reg prometheus.Registerer,
+	client func(keyspace.Shard) redisconn.Client, space keyspace.Space, hub *Hub, reg prometheus.Registerer,
 	log *slog.Logger,
 ) *Receiver {
 	metrics := metric.With(reg)
@@ -86,7 +87,7 @@ func (r *Receiver) subscribed(change int64) {
 
 // listen receives over one connection until it fails.
 func (r *Receiver) listen(ctx context.Context, shard keyspace.Shard, retry *loop.Backoff) error {
-	sub := r.client(shard).Subscribe(ctx, shard.SaleNotifications())
+	sub := redisconn.Subscribe(ctx, r.client(shard), shard.SaleNotifications())
 	defer sub.Close()
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // Receive does not notice
 	defer stop()

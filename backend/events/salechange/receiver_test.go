@@ -9,7 +9,6 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/admission"
 	"sluice/backend/admission/admissiontest"
@@ -26,7 +25,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // house sells, and receives the notifications.
 type house struct {
 	*testing.T
-	client  *redis.Client
+	client  redisconn.Client
 	space   keyspace.Space
 	stock   *admission.Stock
 	admit   *admission.Admitter
@@ -34,7 +33,7 @@ type house struct {
 	metrics *prometheus.Registry
 }
 
-func open(t *testing.T, url string) *redis.Client {
+func open(t *testing.T, url string) redisconn.Client {
 	t.Helper()
 	c, err := redisconn.Open(url, testenv.WithoutTimeouts)
 	if err != nil {
@@ -45,11 +44,11 @@ func open(t *testing.T, url string) *redis.Client {
 }
 
 // newHouse sells over one client and receives over another.
-func newHouse(t *testing.T, sells, receives *redis.Client) *house {
+func newHouse(t *testing.T, sells, receives redisconn.Client) *house {
 	h := &house{T: t, client: sells, space: keyspace.Space{Shards: 2}, metrics: prometheus.NewRegistry()}
 	h.stock = admission.NewStock(admission.StockConfig{Client: sells, Space: h.space})
 	h.admit = admissiontest.NewAdmitter(t, sells, h.space)
-	source := func(keyspace.Shard) *redis.Client { return receives }
+	source := func(keyspace.Shard) redisconn.Client { return receives }
 	testenv.Run(t, salechange.NewReceiver(source, h.space, &h.hub, h.metrics, quiet).Run)
 	return h
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -24,7 +23,7 @@ import (
 func TestRequestsCarryTheTraceOfTheirOrder(t *testing.T) {
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	mini := miniredis.RunT(t)
-	notes := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	notes := testenv.NewClient(mini.Addr())
 	t.Cleanup(func() { _ = notes.Close() })
 	if err := mini.Set(keyspace.Shard(0).Trace(sale.OrderID(1).String()), parent); err != nil {
 		t.Fatal(err)

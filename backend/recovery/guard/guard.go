@@ -78,8 +78,8 @@ type Guard struct {
 	shard    keyspace.Shard
 	shards   int // of all processes
 	identify Identify
-	client   *redis.Client // guarded
-	raw      *redis.Client
+	client   redisconn.Client // guarded
+	raw      redisconn.Client
 	log      *slog.Logger
 	options  []redisconn.Option
 	interval time.Duration // Config.Heartbeat
@@ -124,10 +124,10 @@ func newGuard(cfg Config, shard keyspace.Shard) *Guard {
 }
 
 // Client returns the guarded client. Its commands fail with ErrUnverified while the data is not verified.
-func (g *Guard) Client() *redis.Client { return g.client }
+func (g *Guard) Client() redisconn.Client { return g.client }
 
 // Raw returns a client that is not guarded. It must not be used to sell or to take orders from the queue.
-func (g *Guard) Raw() *redis.Client { return g.raw }
+func (g *Guard) Raw() redisconn.Client { return g.raw }
 
 // Close closes both clients.
 func (g *Guard) Close() error { return errors.Join(g.client.Close(), g.raw.Close()) }
@@ -165,7 +165,7 @@ func (g *Guard) CheckNow(ctx context.Context, sql Generations) bool {
 }
 
 // onConnect accepts a new connection if the data of its server is verified.
-func (g *Guard) onConnect(ctx context.Context, cn *redis.Conn) error {
+func (g *Guard) onConnect(ctx context.Context, cn redisconn.Connection) error {
 	o, err := g.observe(ctx, cn)
 	if err != nil {
 		return err
@@ -346,7 +346,7 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 // Pin opens a client that connects to the current server only, and returns the server's id. A rebuild uses it, because
 // its writes to one server must not continue on another. The caller closes the client. An error wraps
 // sale.ErrUnavailable.
-func (g *Guard) Pin(ctx context.Context) (client *redis.Client, runID string, err error) {
+func (g *Guard) Pin(ctx context.Context) (client redisconn.Client, runID string, err error) {
 	if runID, err = g.identify(ctx, g.raw); err != nil {
 		return nil, "", unavailable(err)
 	}
@@ -355,7 +355,7 @@ func (g *Guard) Pin(ctx context.Context) (client *redis.Client, runID string, er
 
 // PinServer is Guard.Pin for any server, for example one that a shard moves to.
 func PinServer(ctx context.Context, server *redisconn.Server, options ...redisconn.Option) (
-	client *redis.Client, runID string, err error,
+	client redisconn.Client, runID string, err error,
 ) {
 	first := server.Open(options...)
 	defer first.Close()
@@ -367,8 +367,8 @@ func PinServer(ctx context.Context, server *redisconn.Server, options ...redisco
 
 func openPinned(
 	server *redisconn.Server, identify Identify, runID string, options []redisconn.Option,
-) *redis.Client {
-	sameServer := redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
+) redisconn.Client {
+	sameServer := redisconn.OnConnect(func(ctx context.Context, cn redisconn.Connection) error {
 		id, err := identify(ctx, cn)
 		if err == nil && !SameData(runID, id) {
 			err = ErrUnverified

@@ -159,7 +159,7 @@ func TestServerThatFollowedAnotherIsBlocked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	replicaOf := func(of *redis.Client, host, port string) {
+	replicaOf := func(of redisconn.Client, host, port string) {
 		t.Helper()
 		if err := of.ReplicaOf(t.Context(), host, port).Err(); err != nil {
 			t.Fatal(err)

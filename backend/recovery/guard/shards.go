@@ -6,7 +6,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/redis/keyspace"
@@ -17,14 +16,14 @@ import (
 type Shards struct {
 	cfg         Config
 	guards      []*Guard
-	client, raw *redis.Client
+	client, raw redisconn.Client
 
 	mu     sync.Mutex
 	common map[*redisconn.Server]clients // for the keys of keyspace.Space, which belong to no shard
 }
 
 // clients are those of one server.
-type clients struct{ guarded, raw *redis.Client }
+type clients struct{ guarded, raw redisconn.Client }
 
 // Open returns the guards of all shards of a Redis or a Redis Cluster. It does not connect.
 func Open(cfg Config) *Shards {
@@ -36,8 +35,8 @@ func Open(cfg Config) *Shards {
 		s.client, s.raw = s.guards[0].Client(), s.guards[0].Raw()
 		return s
 	}
-	s.client = redisconn.Route(func(key string) *redis.Client { return s.find(key).guarded })
-	s.raw = redisconn.Route(func(key string) *redis.Client { return s.find(key).raw })
+	s.client = redisconn.Route(func(key string) redisconn.Client { return s.find(key).guarded })
+	s.raw = redisconn.Route(func(key string) redisconn.Client { return s.find(key).raw })
 	return s
 }
 
@@ -94,13 +93,13 @@ func (s *Shards) Of(shard keyspace.Shard) *Guard { return s.guards[shard] }
 // Client returns a client for the keys of all shards. Commands to a shard fail with ErrUnverified while its data is not
 // verified. Other commands fail with it until a check has found a shard of this deployment, and while one belongs to
 // another deployment. With more than one shard or a cluster, it is a client of redisconn.Route.
-func (s *Shards) Client() *redis.Client { return s.client }
+func (s *Shards) Client() redisconn.Client { return s.client }
 
 // Raw returns a client for the keys of all shards that is not guarded; see Guard.Raw.
-func (s *Shards) Raw() *redis.Client { return s.raw }
+func (s *Shards) Raw() redisconn.Client { return s.raw }
 
 // Pin opens a client of the current server of a shard; see Guard.Pin.
-func (s *Shards) Pin(ctx context.Context, shard keyspace.Shard) (client *redis.Client, runID string, err error) {
+func (s *Shards) Pin(ctx context.Context, shard keyspace.Shard) (client redisconn.Client, runID string, err error) {
 	return s.Of(shard).Pin(ctx)
 }
 

@@ -11,10 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 )
 
 // list returns the keys of the slot on a server for which want returns true. It fails if there are keys of others.
-func (j *job) list(ctx context.Context, c *redis.Client, want func(key string) bool) ([]string, error) {
+func (j *job) list(ctx context.Context, c redisconn.Client, want func(key string) bool) ([]string, error) {
 	n, err := c.ClusterCountKeysInSlot(ctx, j.slot).Result()
 	if err != nil {
 		return nil, unavailable(err)
@@ -126,7 +127,7 @@ func (j *job) awaitReplicas(ctx context.Context) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	conn := j.target.pinned.Conn()
+	conn := redisconn.Connect(j.target.pinned)
 	defer conn.Close()
 	// WAIT covers the writes of its connection. This one follows the copy.
 	if err := conn.Do(ctx, "ASKING").Err(); err != nil {

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/admission"
 	"sluice/backend/recovery/guard"
+	"sluice/backend/redis/redisconn"
 	redisscript "sluice/lua/redis"
 )
 
@@ -54,7 +53,7 @@ func (j *job) hold(ctx context.Context) error {
 }
 
 // release marks the data of a server as verified and resumes its sales.
-func (j *job) release(ctx context.Context, c *redis.Client, runID string) error {
+func (j *job) release(ctx context.Context, c redisconn.Client, runID string) error {
 	// Backends may have leased order numbers from the source since they were copied.
 	if err := admission.NewSequencer(c, j.cfg.Space, nil).StartGeneration(ctx, j.shard, j.fence); err != nil {
 		return err

@@ -131,7 +131,7 @@ func (j *job) check(ctx context.Context) error {
 }
 
 // checkOwner verifies that the data on a server is that of this deployment, and returns the generation in SQL.
-func (j *job) checkOwner(ctx context.Context, c *redis.Client) (generation int64, err error) {
+func (j *job) checkOwner(ctx context.Context, c redisconn.Client) (generation int64, err error) {
 	deployment, generation, err := j.cfg.Store.Generation(ctx, int(j.shard))
 	if err != nil {
 		return 0, err
@@ -141,7 +141,7 @@ func (j *job) checkOwner(ctx context.Context, c *redis.Client) (generation int64
 }
 
 // acquire acquires the lock of the shard on a server. The caller keeps it renewed.
-func (j *job) acquire(ctx context.Context, c *redis.Client) (*redisconn.Lock, error) {
+func (j *job) acquire(ctx context.Context, c redisconn.Client) (*redisconn.Lock, error) {
 	lock, err := redisconn.Acquire(ctx, c, j.shard.RebuildLock(), j.lock)
 	if _, moved := redis.IsMovedError(err); moved || err == nil && lock == nil { // another move has ended its import
 		return nil, ErrBusy
@@ -153,7 +153,7 @@ func (j *job) acquire(ctx context.Context, c *redis.Client) (*redisconn.Lock, er
 }
 
 // setSlot runs CLUSTER SETSLOT for the slot of the shard.
-func (j *job) setSlot(ctx context.Context, c *redis.Client, args ...any) error {
+func (j *job) setSlot(ctx context.Context, c redisconn.Client, args ...any) error {
 	if err := c.Do(ctx, append([]any{"CLUSTER", "SETSLOT", j.slot}, args...)...).Err(); err != nil {
 		return unavailable(err)
 	}
@@ -161,7 +161,7 @@ func (j *job) setSlot(ctx context.Context, c *redis.Client, args ...any) error {
 }
 
 // call runs a script of the move with its fence.
-func (j *job) call(ctx context.Context, c *redis.Client, script string, keys []string, args ...any) error {
+func (j *job) call(ctx context.Context, c redisconn.Client, script string, keys []string, args ...any) error {
 	result, err := redisscript.Run(ctx, c, script, keys, append([]any{j.fence}, args...)...).Text()
 	return scriptError(script, result, err)
 }

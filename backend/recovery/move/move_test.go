@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/move"
 	"sluice/backend/redis/redisconn"
@@ -286,7 +284,7 @@ func TestMoveIsRefused(t *testing.T) {
 }
 
 func TestTargetThatFailsBeforeItsReplicasAreAwaited(t *testing.T) {
-	gone := redis.NewClient(&redis.Options{Addr: testenv.FreeAddress(t), MaxRetries: -1})
+	gone := testenv.NewOnceClient(testenv.FreeAddress(t))
 	t.Cleanup(func() { _ = gone.Close() })
 	if err := move.AwaitReplicas(t.Context(), gone); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("%v, want %v", err, sale.ErrUnavailable)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/redis/redisconn"
 	"sluice/internal/loop"
 )
 
@@ -17,7 +18,7 @@ func (j *job) changeOwner(ctx context.Context) error {
 	if err := j.step("mark", 0, 0); err != nil {
 		return err
 	}
-	moveSlot := func(c *redis.Client, to string) error {
+	moveSlot := func(c redisconn.Client, to string) error {
 		return j.call(ctx, c, "move_slot", []string{j.shard.Guard()}, j.slot, to, j.target.id, j.owner.Deployment)
 	}
 	j.changing = true

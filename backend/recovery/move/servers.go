@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/redisconn"
 )
@@ -17,14 +15,14 @@ type server struct {
 	id        string // of the node
 	addr      string
 	runID     string
-	owns      bool          // the slot, by its own account
-	leaves    bool          // MIGRATING is still set, by its own account
-	pinned    *redis.Client // connects to this run of the server only
-	importing *redis.Client // of the target only: for keys of the slot while the source owns it
+	owns      bool             // the slot, by its own account
+	leaves    bool             // MIGRATING is still set, by its own account
+	pinned    redisconn.Client // connects to this run of the server only
+	importing redisconn.Client // of the target only: for keys of the slot while the source owns it
 }
 
 func (j *job) close() {
-	for _, c := range []*redis.Client{j.source.pinned, j.target.pinned, j.target.importing} {
+	for _, c := range []redisconn.Client{j.source.pinned, j.target.pinned, j.target.importing} {
 		if c != nil {
 			_ = c.Close()
 		}
@@ -105,10 +103,9 @@ func find(nodes []redisconn.Node, is func(*redisconn.Node) bool) *redisconn.Node
 
 // open connects to a node and returns its own description and that of the others.
 func (j *job) open(ctx context.Context, to *server, addr string) (*redisconn.Node, []redisconn.Node, error) {
-	once := func(o *redis.Options) { o.MaxRetries = -1 } // a repeated move_hold returns "fenced"
 	var err error
 	to.addr = addr
-	if to.pinned, to.runID, err = guard.PinServer(ctx, j.cfg.Server.Node(addr), once); err != nil {
+	if to.pinned, to.runID, err = guard.PinServer(ctx, j.cfg.Server.Node(addr), redisconn.Once); err != nil {
 		return nil, nil, err
 	}
 	nodes, err := redisconn.Nodes(ctx, to.pinned, addr)

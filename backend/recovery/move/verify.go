@@ -63,7 +63,7 @@ func (j *job) verify(ctx context.Context) error {
 }
 
 // sizes returns the type of each key that exists with its number of elements, or with its value if it is a string.
-func sizes(ctx context.Context, c *redis.Client, keys []string) (map[string]string, error) {
+func sizes(ctx context.Context, c redisconn.Client, keys []string) (map[string]string, error) {
 	all := map[string]string{}
 	for part := range slices.Chunk(keys, pipelineSize) {
 		kinds := make([]*redis.StatusCmd, len(part))
@@ -96,7 +96,7 @@ func sizes(ctx context.Context, c *redis.Client, keys []string) (map[string]stri
 	return all, nil
 }
 
-func pipelined(ctx context.Context, c *redis.Client, add func(redis.Pipeliner)) error {
+func pipelined(ctx context.Context, c redisconn.Client, add func(redis.Pipeliner)) error {
 	cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error { add(p); return nil })
 	if err := redisconn.PipelineError(cmds); err != nil {
 		return unavailable(err)

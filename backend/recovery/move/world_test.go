@@ -144,7 +144,7 @@ func newWorldOn(t *testing.T, cluster *testenv.RedisCluster) *world {
 	w.recover()
 	w.stock = admission.NewStock(admission.StockConfig{
 		Client: w.guards.Client(), Space: space, Deployment: w.guards.Deployment,
-		Server: func(shard keyspace.Shard) *redis.Client { return w.guards.Of(shard).Client() },
+		Server: func(shard keyspace.Shard) redisconn.Client { return w.guards.Of(shard).Client() },
 	})
 	w.admit = admissiontest.NewAdmitter(t, w.guards.Client(), space)
 	w.queue = queue.NewList(w.guards.Of(w.shard).Client(), w.shard, queue.Config{})

@@ -21,6 +21,7 @@ import (
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store/storetest"
@@ -119,7 +120,7 @@ type afterOwnerPinner struct {
 	do func()
 }
 
-func (p afterOwnerPinner) Pin(ctx context.Context, shard keyspace.Shard) (*redis.Client, string, error) {
+func (p afterOwnerPinner) Pin(ctx context.Context, shard keyspace.Shard) (redisconn.Client, string, error) {
 	c, id, err := p.Shards.Pin(ctx, shard)
 	if err == nil {
 		do := sync.OnceFunc(p.do)

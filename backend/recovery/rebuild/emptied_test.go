@@ -14,6 +14,7 @@ import (
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
@@ -164,7 +165,7 @@ type pinned struct {
 	hook redis.Hook
 }
 
-func (p pinned) Pin(ctx context.Context, shard keyspace.Shard) (*redis.Client, string, error) {
+func (p pinned) Pin(ctx context.Context, shard keyspace.Shard) (redisconn.Client, string, error) {
 	c, id, err := p.Pinner.Pin(ctx, shard)
 	if err == nil {
 		c.AddHook(p.hook)

@@ -6,16 +6,16 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/keyspace"
 	redisscript "sluice/lua/redis"
+	"sluice/test/testenv"
 )
 
 // The client repeats a pipeline after a lost reply, also if a part of it was executed.
 func TestRepeatedMessagesAreQueuedOnce(t *testing.T) {
 	mini := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	client := testenv.NewClient(mini.Addr())
 	defer client.Close()
 	shard, enqueue := keyspace.Shard(0), redisscript.Load("rebuild_enqueue")
 	mini.HSet(shard.Guard(), "fence", "7")

@@ -11,13 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -30,8 +29,8 @@ type job struct {
 	*Rebuilder
 	shard    keyspace.Shard
 	owner    guard.Owner
-	from     string        // id of the deployment from which the data is taken over; "" if it is not
-	client   *redis.Client // pinned to one server
+	from     string           // id of the deployment from which the data is taken over; "" if it is not
+	client   redisconn.Client // pinned to one server
 	runID    string
 	fence    int64
 	status   *status

@@ -66,7 +66,7 @@ type Store interface {
 
 // Pinner opens a client of the current server of a shard that never connects to another one (guard.Shards).
 type Pinner interface {
-	Pin(ctx context.Context, shard keyspace.Shard) (client *redis.Client, runID string, err error)
+	Pin(ctx context.Context, shard keyspace.Shard) (client redisconn.Client, runID string, err error)
 }
 
 // Config configures a Rebuilder.

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/admission"
 	"sluice/backend/admission/admissiontest"
 	"sluice/backend/audit"
@@ -336,7 +334,7 @@ func (w *world) put(older map[string]string) {
 	}
 }
 
-func (w *world) raw() *redis.Client { return w.guard.Raw() }
+func (w *world) raw() redisconn.Client { return w.guard.Raw() }
 
 // fill creates a sale with orders in every state: rows, a row that is still leased, leased, delayed, ready, dead.
 func (w *world) fill(saleID string) {

@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/spread"
 )
 
@@ -18,7 +18,7 @@ import (
 // transfer and applies no allocation, so the units that the claim returns change only by transfers to the segment,
 // which are applied when the segment is resumed.
 func (j *job) claimSegments(ctx context.Context) error {
-	all := segmentReader{job: j, clients: make([]*redis.Client, len(j.cfg.Space.All()))}
+	all := segmentReader{job: j, clients: make([]redisconn.Client, len(j.cfg.Space.All()))}
 	all.failed = make([]bool, len(all.clients))
 	defer all.close()
 	for _, c := range j.sales {
@@ -46,8 +46,8 @@ const (
 // read that one again. It is for one goroutine.
 type segmentReader struct {
 	*job
-	clients []*redis.Client // of other shards; nil before the first reading
-	failed  []bool          // by shard
+	clients []redisconn.Client // of other shards; nil before the first reading
+	failed  []bool             // by shard
 }
 
 func (r *segmentReader) close() {

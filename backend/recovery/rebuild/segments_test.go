@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
@@ -15,6 +13,7 @@ import (
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store/storetest"
@@ -25,7 +24,7 @@ import (
 type suspendedClaims struct {
 	rebuild.Store
 	t      *testing.T
-	client *redis.Client
+	client redisconn.Client
 	space  keyspace.Space
 	claims int
 }
@@ -74,7 +73,7 @@ func newHalves(t *testing.T, units int64) *halves {
 	def, err := h.db.CreateSale(h.ctx, def)
 	h.check(err)
 	h.stock = admission.NewStock(admission.StockConfig{
-		Client: h.guards.Client(), Server: func(shard keyspace.Shard) *redis.Client { return h.guards.Of(shard).Client() },
+		Client: h.guards.Client(), Server: func(shard keyspace.Shard) redisconn.Client { return h.guards.Of(shard).Client() },
 		Space: h.space, Deployment: h.guards.Deployment, Claimer: h.db,
 	})
 	h.check(h.stock.Load(h.ctx, def, h.db.OrdersOf))

@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/admission"
 	"sluice/backend/admission/admissiontest"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -48,7 +47,7 @@ func TestShardsAreRebuiltSeparately(t *testing.T) {
 	}
 	check()
 	stock := admission.NewStock(admission.StockConfig{
-		Client: guards.Client(), Server: func(shard keyspace.Shard) *redis.Client { return guards.Of(shard).Client() },
+		Client: guards.Client(), Server: func(shard keyspace.Shard) redisconn.Client { return guards.Of(shard).Client() },
 		Space: two, Deployment: guards.Deployment,
 	})
 	admit := admissiontest.NewAdmitter(t, guards.Client(), two, func(c *admission.Config) { c.Recorder = writers })

@@ -8,12 +8,55 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client runs commands. Packages that need no connection of their own use it instead of the clients of go-redis: the
-// compiler generates the 1,500 methods of a client again in every package that refers to one, which takes longer than
-// the rest of the package (ADR 49).
+// Client is a *redis.Client. Packages use the interface instead of the clients of go-redis, because the compiler
+// generates the 1,500 methods of a client again in each package that refers to one, also through the fields and methods
+// of another type, and through functions that the compiler inlines. That takes longer than the rest of the package
+// (ADR 49).
 type Client interface {
 	redis.Cmdable
 	Do(ctx context.Context, args ...any) *redis.Cmd
+	Process(ctx context.Context, cmd redis.Cmder) error
+	AddHook(hook redis.Hook)
+	Close() error
+}
+
+// Addr returns the address in the options of a client.
+//
+//go:noinline
+func Addr(c Client) string { return c.(*redis.Client).Options().Addr }
+
+// WithTimeout returns a client that shares the connections of c and waits this long for a reply.
+//
+//go:noinline
+func WithTimeout(c Client, timeout time.Duration) Client {
+	return c.(*redis.Client).WithTimeout(timeout)
+}
+
+// Connection is a *redis.Conn: one connection of a client, which its commands alone use until it is closed.
+type Connection interface {
+	redis.Cmdable
+	Do(ctx context.Context, args ...any) *redis.Cmd
+	Wait(ctx context.Context, replicas int, timeout time.Duration) *redis.IntCmd
+	Close() error
+}
+
+// Connect returns a connection of a client. It connects when it is used.
+//
+//go:noinline
+func Connect(c Client) Connection { return c.(*redis.Client).Conn() }
+
+// Subscription is a *redis.PubSub; see Client.
+type Subscription interface {
+	ReceiveTimeout(ctx context.Context, timeout time.Duration) (any, error)
+	Ping(ctx context.Context, payload ...string) error
+	Close() error
+}
+
+// Subscribe subscribes to a channel, by a connection of its own. It does not wait for the server.
+//
+//go:noinline
+func Subscribe(ctx context.Context, c Client, channel string) Subscription {
+	return c.(*redis.Client).Subscribe(ctx, channel)
 }
 
 // Writable returns nil if the Redis that holds key accepts writes, and otherwise the error with which it would reject

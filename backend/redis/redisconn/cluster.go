@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"golang.org/x/sync/singleflight"
 )
 
@@ -27,14 +27,15 @@ const clusterQueryTimeout = 500 * time.Millisecond
 // must know.
 type cluster struct {
 	configured []string      // addresses in the URL
-	options    redis.Options // of a connection to a node
+	options    connector     // of the clients of a Server, without the address
+	tls        *tls.Config   // nil: no TLS
 	timeout    time.Duration // of a query to all nodes
 	reads      singleflight.Group
 
 	mu      sync.Mutex
-	servers map[int]*Server          // by slot
-	nodes   map[string]*redis.Client // by address
-	known   []string                 // addresses of all nodes in the last map
+	servers map[int]*Server   // by slot
+	nodes   map[string]Client // by address
+	known   []string          // addresses of all nodes in the last map
 	lastMap []Node
 	readAt  time.Time // time of the last map
 }
@@ -49,27 +50,27 @@ func IsCluster(raw string) bool {
 	return strings.HasPrefix(raw, clusterScheme) || strings.HasPrefix(raw, clusterTLSScheme)
 }
 
-// parseCluster parses the URL of a cluster into the cluster and the options of a connection to a node.
-func parseCluster(raw string) (*cluster, *redis.Options, error) {
+// parseCluster parses the URL of a cluster.
+func parseCluster(raw string) (*cluster, error) {
 	bad := errors.New("bad Redis URL: want redis+cluster://[user:password@]host:port,host:port")
 	scheme, rest, _ := strings.Cut(raw, "+cluster://")
 	authority, query, _ := strings.Cut(rest, "?")
 	authority, path, _ := strings.Cut(authority, "/")
 	if path != "" && path != "0" {
-		return nil, nil, errors.New("bad Redis URL: a cluster has only database 0")
+		return nil, errors.New("bad Redis URL: a cluster has only database 0")
 	}
 	user, hosts := "", authority
 	if i := strings.LastIndex(authority, "@"); i >= 0 {
 		user, hosts = authority[:i+1], authority[i+1:]
 	}
-	c := &cluster{timeout: clusterQueryTimeout, nodes: map[string]*redis.Client{}, servers: map[int]*Server{}}
+	c := &cluster{timeout: clusterQueryTimeout, nodes: map[string]Client{}, servers: map[int]*Server{}}
 	for addr := range strings.SplitSeq(hosts, ",") {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil || host == "" {
-			return nil, nil, bad
+			return nil, bad
 		}
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return nil, nil, bad
+			return nil, bad
 		}
 		c.configured = append(c.configured, addr)
 	}
@@ -78,33 +79,28 @@ func parseCluster(raw string) (*cluster, *redis.Options, error) {
 		one += "?" + query
 	}
 	if _, err := url.Parse(one); err != nil { // its error contains the password
-		return nil, nil, bad
+		return nil, bad
 	}
 	o, err := redis.ParseURL(one)
 	if err != nil {
-		return nil, nil, bad
+		return nil, bad
 	}
 	if o.TLSConfig != nil {
 		o.TLSConfig.ServerName = "" // that of each node is its own
 	}
-	c.options = *o
-	c.options.DisableIdentity, c.options.DialerRetries, c.options.ContextTimeoutEnabled = true, 1, true
-	c.options.MaxRetries, c.options.PoolSize = -1, 2
-	c.options.DialTimeout, c.options.ReadTimeout, c.options.WriteTimeout = c.timeout, c.timeout, c.timeout
-	c.options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return c, o, nil
+	c.options, c.tls = (*options)(o), o.TLSConfig
+	return c, nil
 }
 
 // server returns the only Server of a slot, so that all its clients share the known master.
-func (c *cluster) server(o redis.Options, slot int) *Server {
+func (c *cluster) server(slot int) *Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if have := c.servers[slot]; have != nil {
 		return have
 	}
-	m := &master{finder: slotMaster{c, slot}, tls: o.TLSConfig, open: map[*trackedConn]struct{}{}}
-	o.Addr, o.Dialer = "slot "+strconv.Itoa(slot), m.dial
-	c.servers[slot] = &Server{options: o, master: m, cluster: c}
+	m := &master{finder: slotMaster{c, slot}, tls: c.tls, open: map[*trackedConn]struct{}{}}
+	c.servers[slot] = &Server{options: c.options.at("slot "+strconv.Itoa(slot), m.dial), master: m, cluster: c}
 	return c.servers[slot]
 }
 
@@ -163,13 +159,11 @@ func (c *cluster) closeFormer() {
 }
 
 // node returns the client for queries to one node.
-func (c *cluster) node(addr string) *redis.Client {
+func (c *cluster) node(addr string) Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.nodes[addr] == nil {
-		o := c.options
-		o.Addr = addr
-		c.nodes[addr] = redis.NewClient(&o)
+		c.nodes[addr] = c.options.at(addr, nil).open(settings{timeouts: c.timeout, once: true}, 0)
 	}
 	return c.nodes[addr]
 }

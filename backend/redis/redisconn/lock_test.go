@@ -13,7 +13,7 @@ import (
 	"sluice/test/testenv"
 )
 
-func openMini(t *testing.T) (*miniredis.Miniredis, *redis.Client) {
+func openMini(t *testing.T) (*miniredis.Miniredis, redisconn.Client) {
 	t.Helper()
 	mini := miniredis.RunT(t)
 	client, err := redisconn.Open("redis://" + mini.Addr())
@@ -130,7 +130,7 @@ func blind(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 
 func TestAcquireSurvivesALostReply(t *testing.T) {
 	mini := miniredis.RunT(t)
-	open := func(h testenv.Commands) *redis.Client {
+	open := func(h testenv.Commands) redisconn.Client {
 		c, err := redisconn.Open("redis://" + mini.Addr())
 		if err != nil {
 			t.Fatal(err)

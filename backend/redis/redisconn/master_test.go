@@ -116,7 +116,7 @@ func at(t *testing.T, all ...*fakeSentinel) *redisconn.Server {
 	return s
 }
 
-func open(t *testing.T, s *redisconn.Server, options ...redisconn.Option) *redis.Client {
+func open(t *testing.T, s *redisconn.Server, options ...redisconn.Option) redisconn.Client {
 	t.Helper()
 	c := s.Open(options...)
 	t.Cleanup(func() { _ = c.Close() })
@@ -124,7 +124,7 @@ func open(t *testing.T, s *redisconn.Server, options ...redisconn.Option) *redis
 }
 
 // writes reports whether a write of the client arrives at this Redis.
-func writes(ctx context.Context, c *redis.Client, to *miniredis.Miniredis) bool {
+func writes(ctx context.Context, c redisconn.Client, to *miniredis.Miniredis) bool {
 	_ = to.Set("where", "")
 	if c.Set(ctx, "where", "here", 0).Err() != nil {
 		return false
@@ -212,7 +212,7 @@ func TestConnectionsToTheOldMasterAreClosed(t *testing.T) {
 	first, second := miniredis.RunT(t), miniredis.RunT(t)
 	sentinel := newSentinel(t, first.Addr())
 	s := at(t, sentinel)
-	idle, waits := open(t, s), open(t, s, redisconn.LongTimeouts, func(o *redis.Options) { o.MaxRetries = -1 })
+	idle, waits := open(t, s), open(t, s, redisconn.LongTimeouts, redisconn.Once)
 	if !writes(t.Context(), idle, first) {
 		t.Error("the write did not arrive at the first master")
 	}
@@ -242,7 +242,7 @@ func TestConnectionsToTheOldMasterAreClosed(t *testing.T) {
 func TestDialEndsWhenTheMasterChanges(t *testing.T) {
 	hole, second := newHole(t), miniredis.RunT(t)
 	sentinel := newSentinel(t, hole)
-	client := open(t, at(t, sentinel), func(o *redis.Options) { o.DialTimeout, o.MaxRetries = 20*time.Second, -1 })
+	client := open(t, at(t, sentinel), redisconn.Timeouts(20*time.Second), redisconn.Once)
 	over := make(chan error, 1)
 	go func() { over <- client.Set(t.Context(), "where", "here", 0).Err() }()
 	testenv.Eventually(t, time.Minute, "the Sentinel was queried", func() bool { return sentinel.queries.Load() >= 3 })
@@ -291,7 +291,7 @@ func newHole(t *testing.T) string {
 func TestRefusedConnectionsAreNotFailedDials(t *testing.T) {
 	client := open(t, at(t, newSentinel(t, testenv.FreeAddress(t))))
 	dial := func() error {
-		conn, err := client.Options().Dialer(t.Context(), "tcp", "")
+		conn, err := client.(*redis.Client).Options().Dialer(t.Context(), "tcp", "")
 		if err != nil {
 			t.Fatalf("the dial failed: %v", err)
 		}

@@ -107,23 +107,23 @@ func parseSlots(text string) (first, last int, ok bool) {
 
 // Node returns the server of one node of a Redis Cluster, which does not change with its slots.
 func (s *Server) Node(addr string) *Server {
-	o := s.options
-	o.Addr, o.Dialer = addr, nil
-	return &Server{options: o}
+	return &Server{options: s.options.at(addr, nil)}
 }
 
 // Credentials returns the user and the password of s.
-func (s *Server) Credentials() (user, password string) { return s.options.Username, s.options.Password }
+func (s *Server) Credentials() (user, password string) {
+	return s.options.credentials()
+}
 
 // Importing returns a client for the keys of a slot that a node imports: the node executes its commands although the
 // slot still belongs to another node. The caller closes c.
-func Importing(c *redis.Client) *redis.Client {
-	return hooked(c.Options().Addr, importing{c})
+func Importing(c Client) Client {
+	return hooked(Addr(c), importing{c})
 }
 
 // importing sends ASKING before each command. It is not a hook of the client itself, because ASKING must not precede
 // AUTH.
-type importing struct{ client *redis.Client }
+type importing struct{ client Client }
 
 func (importing) DialHook(next redis.DialHook) redis.DialHook { return next }
 

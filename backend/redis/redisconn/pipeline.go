@@ -14,22 +14,23 @@ const maxQueued = 20_000
 // use the client directly. A Pipeline is safe for concurrent use.
 type Pipeline struct {
 	redis.Cmdable
-	client *redis.Client
-	auto   *redis.AutoPipeliner
+	submit func(ctx context.Context, cmd redis.Cmder) error // waits for the reply
 }
 
 // NewPipeline returns a Pipeline over a client. The caller closes the client.
-func NewPipeline(client *redis.Client) (*Pipeline, error) {
+func NewPipeline(client Client) (*Pipeline, error) {
 	o := redis.DefaultAutoPipelineOptions()
 	// Several small batches in flight: while Redis runs one, this process reads the replies of another. One large batch
 	// would alternate between both. The order of callers does not matter, because script calls are independent.
 	o.MaxBatchSize, o.MaxConcurrentBatches, o.Unordered = 16, 4, true
 	o.MaxQueuedCommands = maxQueued
-	auto, err := client.AsyncAutoPipelineWithOptions(o)
+	auto, err := client.(*redis.Client).AsyncAutoPipelineWithOptions(o)
 	if err != nil {
 		return nil, err
 	}
-	return &Pipeline{Cmdable: client, client: client, auto: auto}, nil
+	return &Pipeline{client, func(ctx context.Context, cmd redis.Cmder) error {
+		return auto.Submit(ctx, cmd).WaitContext(ctx)
+	}}, nil
 }
 
 // EvalSha runs a script by its digest, in a shared round trip.
@@ -42,11 +43,6 @@ func (p *Pipeline) Eval(ctx context.Context, script string, keys []string, args 
 	return p.run(ctx, "eval", script, keys, args)
 }
 
-// Watch calls the client's Watch. The client interface of ulule/limiter requires it.
-func (p *Pipeline) Watch(ctx context.Context, fn func(*redis.Tx) error, keys ...string) error {
-	return p.client.Watch(ctx, fn, keys...)
-}
-
 func (p *Pipeline) run(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, name, script, len(keys))
@@ -55,7 +51,7 @@ func (p *Pipeline) run(ctx context.Context, name, script string, keys []string, 
 	}
 	cmd := redis.NewCmd(ctx, append(all, args...)...)
 	cmd.SetFirstKeyPos(3)
-	if err := p.auto.Submit(ctx, cmd).WaitContext(ctx); err != nil && ctx.Err() != nil {
+	if err := p.submit(ctx, cmd); err != nil && ctx.Err() != nil {
 		late := redis.NewCmd(ctx) // the pipeline still uses cmd
 		late.SetErr(ctx.Err())
 		return late

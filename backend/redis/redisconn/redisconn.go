@@ -8,12 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
-	"runtime"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Timeouts of one command. A command may be retried once, so the worst case is twice their sum. With Sentinels,
@@ -23,29 +22,47 @@ const (
 	IOTimeout   = time.Second
 )
 
-// Option changes the options of a client.
-type Option func(*redis.Options)
+// Option changes the settings of a client.
+type Option func(*settings)
+
+// settings are those of a client beside its Server. They have no type of go-redis's clients; see Client.
+type settings struct {
+	onConnect func(ctx context.Context, cn Connection) error // nil: every connection is used
+	dial      func() (net.Conn, error)                       // nil: the dialer of the Server
+	timeouts  time.Duration                                  // of everything; 0: the constants
+	long      bool
+	once      bool
+	blocking  int
+}
 
 // OnConnect sets a check of every new connection. If it returns an error, the connection is closed and the command
 // fails with that error.
-func OnConnect(check func(ctx context.Context, cn *redis.Conn) error) Option {
-	return func(o *redis.Options) { o.OnConnect = check }
+func OnConnect(check func(ctx context.Context, cn Connection) error) Option {
+	return func(s *settings) { s.onConnect = check }
 }
 
+// Dial replaces the dialer, for a server in this process. The connections have small buffers, because larger ones only
+// save system calls.
+func Dial(dial func() (net.Conn, error)) Option { return func(s *settings) { s.dial = dial } }
+
+// Timeouts sets all timeouts.
+func Timeouts(d time.Duration) Option { return func(s *settings) { s.timeouts = d } }
+
 // LongTimeouts sets longer read and write timeouts, for commands that take long in Redis.
-func LongTimeouts(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = longTimeout, longTimeout }
+func LongTimeouts(s *settings) { s.long = true }
 
 const longTimeout = 20 * time.Second
 
+// Once makes a client send each command once, for commands that are not replay-safe.
+func Once(s *settings) { s.once = true }
+
 // Blocking adds n connections to the pool, for calls that block in Redis.
-func Blocking(n int) Option {
-	return func(o *redis.Options) { o.PoolSize = 10*runtime.GOMAXPROCS(0) + n }
-}
+func Blocking(n int) Option { return func(s *settings) { s.blocking = n } }
 
 // Server is one Redis: an address, the master that Sentinels report, or a Redis Cluster. Its clients share the known
 // master. It is safe for concurrent use.
 type Server struct {
-	options redis.Options
+	options connector
 	master  *master  // nil for an address
 	cluster *cluster // nil without one; otherwise master is that of one slot
 }
@@ -63,11 +80,11 @@ type Server struct {
 // The error does not contain a password.
 func NewServer(raw string) (*Server, error) {
 	if IsCluster(raw) {
-		c, o, err := parseCluster(raw)
+		c, err := parseCluster(raw)
 		if err != nil {
 			return nil, err
 		}
-		return c.server(*o, 0), nil
+		return c.server(0), nil
 	}
 	if u, err := url.Parse(raw); err == nil && u.Query().Has("master_name") {
 		s, o, err := parseSentinels(u)
@@ -76,13 +93,13 @@ func NewServer(raw string) (*Server, error) {
 		}
 		m := &master{finder: s, tls: o.TLSConfig, open: map[*trackedConn]struct{}{}}
 		o.Addr, o.Dialer = s.name, m.dial
-		return &Server{options: *o, master: m}, nil
+		return &Server{options: (*options)(o), master: m}, nil
 	}
 	o, err := redis.ParseURL(raw)
 	if err != nil {
 		return nil, errors.New("bad Redis URL: want redis://[user:password@]host:port/db or unix:///path?db=N")
 	}
-	return &Server{options: *o}, nil
+	return &Server{options: (*options)(o)}, nil
 }
 
 // IsCluster reports whether the keys of this Redis are on several servers.
@@ -94,7 +111,7 @@ func (s *Server) For(key string) *Server {
 	if s.cluster == nil {
 		return s
 	}
-	return s.cluster.server(s.options, slotOf(key))
+	return s.cluster.server(slotOf(key))
 }
 
 // Slot returns the slot of a Redis Cluster that s serves; ok is false without a cluster.
@@ -109,7 +126,7 @@ func (s *Server) Slot() (slot int, ok bool) {
 // Master returns the address of the server: with Sentinels or a Redis Cluster, that of the current master.
 func (s *Server) Master(ctx context.Context) (addr string, err error) {
 	if s.master == nil {
-		return s.options.Addr, nil
+		return s.options.addr(), nil
 	}
 	return s.master.find(ctx)
 }
@@ -128,22 +145,16 @@ func (s *Server) Watch() (stop func()) {
 
 // Open returns a client. It does not connect. Without For, that of a cluster serves the keys of one slot. The client
 // repeats a command if the reply is lost, so commands must be replay-safe.
-func (s *Server) Open(options ...Option) *redis.Client {
-	o := s.options
-	o.DialTimeout = DialTimeout
-	o.DialerRetries = 1
-	o.ReadTimeout, o.WriteTimeout = IOTimeout, IOTimeout
-	o.PoolTimeout = IOTimeout
-	o.ContextTimeoutEnabled = true
-	o.MaxRetries = 1
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+func (s *Server) Open(options ...Option) Client {
+	set := settings{}
 	for _, option := range options {
-		option(&o)
+		option(&set)
 	}
+	finding := time.Duration(0)
 	if s.master != nil {
-		o.DialTimeout += s.master.finder.limit()
+		finding = s.master.finder.limit()
 	}
-	client := redis.NewClient(&o)
+	client := s.options.open(set, finding)
 	if s.cluster != nil {
 		client.AddHook(followMoves{s.master})
 	}
@@ -151,7 +162,7 @@ func (s *Server) Open(options ...Option) *redis.Client {
 }
 
 // Open returns the only client of a new Server; see NewServer.
-func Open(url string, options ...Option) (*redis.Client, error) {
+func Open(url string, options ...Option) (Client, error) {
 	s, err := NewServer(url)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Route returns a client that sends every command to the client that pick returns for its first key, and the commands
@@ -16,15 +15,15 @@ import (
 // clients; closing the returned one has no effect on them.
 //
 // A key is the first argument with a hash tag, "sluice:{tag}:...", which every key of package keyspace has.
-func Route(pick func(key string) *redis.Client) *redis.Client {
+func Route(pick func(key string) Client) Client {
 	return hooked("several servers", router{pick})
 }
 
 // hooked returns a client without connections. The hook executes its commands. addr is its name in errors.
-func hooked(addr string, hook redis.Hook) *redis.Client {
+func hooked(addr string, hook redis.Hook) Client {
 	c := redis.NewClient(&redis.Options{
 		Addr: addr, Dialer: noDial, MaxRetries: -1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		MaintNotificationsConfig: withoutMaintenance,
 	})
 	c.AddHook(hook)
 	return c
@@ -36,7 +35,7 @@ func noDial(context.Context, string, string) (net.Conn, error) { return nil, err
 
 // router is the hook of Route.
 type router struct {
-	pick func(key string) *redis.Client
+	pick func(key string) Client
 }
 
 func (router) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -53,7 +52,7 @@ func (r router) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 }
 
 // client returns the client for a command, or nil if it has no key.
-func (r router) client(cmd redis.Cmder) *redis.Client {
+func (r router) client(cmd redis.Cmder) Client {
 	args := cmd.Args()
 	first := 1
 	if name := cmd.Name(); name == "eval" || name == "evalsha" {
@@ -74,8 +73,8 @@ func (r router) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 		if len(cmds) > 0 && cmds[0].Name() == "multi" { // its commands are between MULTI and EXEC
 			return r.transact(ctx, cmds)
 		}
-		var clients []*redis.Client // in the order of their first commands
-		byClient := map[*redis.Client][]redis.Cmder{}
+		var clients []Client // in the order of their first commands
+		byClient := map[Client][]redis.Cmder{}
 		for _, cmd := range cmds {
 			client := r.client(cmd)
 			if client == nil {

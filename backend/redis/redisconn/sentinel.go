@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // queryTimeout bounds a query to the Sentinels. They answer immediately, so one that has not answered by then is down.
@@ -64,7 +63,7 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 	s.options = redis.Options{
 		Username: u.User.Username(), Password: password, TLSConfig: o.TLSConfig, Protocol: o.Protocol, DisableIdentity: true,
 		DialerRetries: 1, ContextTimeoutEnabled: true, MaxRetries: -1, PoolSize: 1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		MaintNotificationsConfig: withoutMaintenance,
 	}
 	return s, o, nil
 }

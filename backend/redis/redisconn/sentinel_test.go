@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
 )
@@ -26,7 +24,7 @@ func TestClientFollowsTheMasterOfASentinel(t *testing.T) {
 	sentinel := testenv.StartSentinel(t, master.Addr, 1)
 
 	roles := make(chan string, 100)
-	check := redisconn.OnConnect(func(ctx context.Context, cn *redis.Conn) error {
+	check := redisconn.OnConnect(func(ctx context.Context, cn redisconn.Connection) error {
 		role, err := cn.Do(ctx, "ROLE").Slice()
 		if err == nil {
 			roles <- role[0].(string)

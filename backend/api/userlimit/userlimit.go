@@ -1,24 +1,29 @@
-package admission
+// Package userlimit limits the purchase requests of a buyer at the backends.
+package userlimit
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/ulule/limiter/v3"
 	"github.com/ulule/limiter/v3/drivers/store/memory"
 	limitredis "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"sluice/backend/redis/redisconn"
 )
 
-// DefaultUserRate is the default limit per user: ten purchase requests a second.
-const DefaultUserRate = "10-S"
+// DefaultRate is the default limit per user: ten purchase requests a second.
+const DefaultRate = "10-S"
 
-// UserLimiter limits the purchase requests of a buyer in fixed windows (ulule/limiter). Backends share the counts in a
+// Limiter limits the purchase requests of a buyer in fixed windows (ulule/limiter). Backends share the counts in a
 // Redis. Without that Redis, or while it does not respond, each backend counts alone, so that its failure does not stop
-// a sale. A UserLimiter is safe for concurrent use.
-type UserLimiter struct {
+// a sale. A Limiter is safe for concurrent use.
+type Limiter struct {
 	rate  limiter.Rate
 	local *limiter.Limiter
 	open  func() (limiter.Store, error) // of the shared Redis; nil if there is none
@@ -36,8 +41,8 @@ const (
 	sharedRetry   = time.Second
 )
 
-// LimitResult is the result of a UserLimiter.
-type LimitResult struct {
+// Result is the result of a Limiter.
+type Result struct {
 	Allowed   bool
 	Limit     int64 // requests per window
 	Remaining int64 // in this window
@@ -46,26 +51,33 @@ type LimitResult struct {
 	Local     bool      // counted in this process, because the shared Redis did not respond
 }
 
-// NewUserLimiter returns a limiter with a rate in the format of ulule/limiter, such as "10-S" or "100-M"; "" means
-// DefaultUserRate. With a nil client it counts in this process; otherwise in Redis, for all backends. That Redis should
+// New returns a limiter with a rate in the format of ulule/limiter, such as "10-S" or "100-M"; "" means
+// DefaultRate. With a nil client it counts in this process; otherwise in Redis, for all backends. That Redis should
 // not be the one with the stock, because rejected requests write to it.
-func NewUserLimiter(rate string, client limitredis.Client) (*UserLimiter, error) {
-	r, err := limiter.NewRateFromFormatted(cmp.Or(rate, DefaultUserRate))
+func New(rate string, client *redisconn.Pipeline) (*Limiter, error) {
+	r, err := limiter.NewRateFromFormatted(cmp.Or(rate, DefaultRate))
 	if err != nil || r.Limit < 1 {
 		return nil, fmt.Errorf("user rate %q: want a number and S, M, H or D, for example 10-S", rate)
 	}
 	// The count of a buyer stays in memory until the next cleanup: with the default interval, for up to half a minute.
 	cleanup := min(r.Period, limiter.DefaultCleanUpInterval)
 	options := limiter.StoreOptions{Prefix: "sluice:limit:user", CleanUpInterval: cleanup}
-	u := &UserLimiter{rate: r, local: limiter.New(memory.NewStoreWithOptions(options), r), now: time.Now}
+	u := &Limiter{rate: r, local: limiter.New(memory.NewStoreWithOptions(options), r), now: time.Now}
 	if client != nil {
-		u.open = func() (limiter.Store, error) { return limitredis.NewStoreWithOptions(client, options) }
+		u.open = func() (limiter.Store, error) { return limitredis.NewStoreWithOptions(storeClient{client}, options) }
 	}
 	return u, nil
 }
 
+// storeClient is the client of the store of ulule/limiter in Redis. The store does not call Watch.
+type storeClient struct{ *redisconn.Pipeline }
+
+func (storeClient) Watch(context.Context, func(*redis.Tx) error, ...string) error {
+	return errors.ErrUnsupported
+}
+
 // Allow counts one request of the buyer.
-func (u *UserLimiter) Allow(ctx context.Context, buyer string) LimitResult {
+func (u *Limiter) Allow(ctx context.Context, buyer string) Result {
 	if lim := u.sharedLimiter(); lim != nil {
 		bounded, cancel := context.WithTimeout(ctx, sharedTimeout)
 		c, err := lim.Get(bounded, buyer)
@@ -83,8 +95,8 @@ func (u *UserLimiter) Allow(ctx context.Context, buyer string) LimitResult {
 	return r
 }
 
-func (u *UserLimiter) result(c limiter.Context) LimitResult {
-	return LimitResult{
+func (u *Limiter) result(c limiter.Context) Result {
+	return Result{
 		Allowed: !c.Reached, Limit: c.Limit, Remaining: c.Remaining, Period: u.rate.Period, Reset: time.Unix(c.Reset, 0),
 	}
 }
@@ -92,7 +104,7 @@ func (u *UserLimiter) result(c limiter.Context) LimitResult {
 // sharedLimiter returns the limiter that counts in Redis, or nil if there is none or it is not used now. It opens the
 // store at first use, so that a Redis that is down does not prevent the start. One request opens the store, without mu;
 // others count locally meanwhile.
-func (u *UserLimiter) sharedLimiter() *limiter.Limiter {
+func (u *Limiter) sharedLimiter() *limiter.Limiter {
 	if u.open == nil {
 		return nil
 	}
@@ -118,7 +130,7 @@ func (u *UserLimiter) sharedLimiter() *limiter.Limiter {
 }
 
 // suspend stops the use of the shared Redis for sharedRetry.
-func (u *UserLimiter) suspend() {
+func (u *Limiter) suspend() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.retryAt = u.now().Add(sharedRetry)

@@ -1,26 +1,24 @@
-package admission
+package userlimit
 
 import (
 	"errors"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/ulule/limiter/v3"
 
 	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
 )
 
-func TestUserLimiterRejectsAboveTheRate(t *testing.T) {
-	redisServer := testenv.StartRedis(t)
-	shared := redisServer.Client()
-	for name, client := range map[string]*redis.Client{"memory": nil, "redis": shared} {
+func TestLimiterRejectsAboveTheRate(t *testing.T) {
+	pipe, err := redisconn.NewPipeline(testenv.StartRedis(t).Client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, client := range map[string]*redisconn.Pipeline{"memory": nil, "redis": pipe} {
 		t.Run(name, func(t *testing.T) {
-			u, err := NewUserLimiter("3-H", nil)
-			if client != nil {
-				u, err = NewUserLimiter("3-H", client)
-			}
+			u, err := New("3-H", client)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -34,18 +32,20 @@ func TestUserLimiterRejectsAboveTheRate(t *testing.T) {
 			}
 		})
 	}
-	if u, err := NewUserLimiter("", nil); err != nil || u.Allow(t.Context(), "ann").Limit != 10 {
+	if u, err := New("", nil); err != nil || u.Allow(t.Context(), "ann").Limit != 10 {
 		t.Errorf("the default is not ten a second: %v", err)
 	}
 	for _, bad := range []string{"x", "10", "10-Y", "-1-S", "0-S"} {
-		if _, err := NewUserLimiter(bad, nil); err == nil {
-			t.Errorf("NewUserLimiter(%q) succeeded", bad)
+		if _, err := New(bad, nil); err == nil {
+			t.Errorf("New(%q) succeeded", bad)
 		}
 	}
 }
 
+const tooLong = 20 * time.Second
+
 // While the shared Redis does not respond, each backend counts locally, and no request waits long.
-func TestUserLimiterCountsLocallyWithoutRedis(t *testing.T) {
+func TestLimiterCountsLocallyWithoutRedis(t *testing.T) {
 	server := testenv.StartRedis(t)
 	client, err := redisconn.Open(server.URL, testenv.WithoutTimeouts)
 	if err != nil {
@@ -56,13 +56,13 @@ func TestUserLimiterCountsLocallyWithoutRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := NewUserLimiter("3-H", pipe)
+	u, err := New("3-H", pipe)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := time.Now()
 	u.now = func() time.Time { return at }
-	allow := func(buyer string) LimitResult { return u.Allow(t.Context(), buyer) }
+	allow := func(buyer string) Result { return u.Allow(t.Context(), buyer) }
 	if got := allow("ann"); !got.Allowed || got.Local || got.Remaining != 2 {
 		t.Errorf("with Redis: %+v", got)
 	}
@@ -90,8 +90,8 @@ func TestUserLimiterCountsLocallyWithoutRedis(t *testing.T) {
 }
 
 // One request opens the shared Redis, and others do not wait for it.
-func TestUserLimiterOpensTheSharedRedisOnce(t *testing.T) {
-	u, err := NewUserLimiter("3-H", nil)
+func TestLimiterOpensTheSharedRedisOnce(t *testing.T) {
+	u, err := New("3-H", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestUserLimiterOpensTheSharedRedisOnce(t *testing.T) {
 		<-release
 		return nil, errors.New("unavailable")
 	}
-	first := make(chan LimitResult, 1)
+	first := make(chan Result, 1)
 	go func() { first <- u.Allow(t.Context(), "ann") }()
 	<-opening
 	if got := u.Allow(t.Context(), "bob"); !got.Allowed || !got.Local {
