@@ -24,8 +24,9 @@ local function local_tables(list)
   return tables
 end
 
--- field(list, i, wanted) -> the index of the value of a field, and the line on which the field begins; or nil. i: of the
--- brace that opens the table. wanted: a name, or the position of a list entry
+-- field(list, i, wanted) -> the index of the value of a field, and the line on which the field begins; or nil
+--   i        index of the brace that opens the table
+--   wanted   a name, or the position of a list entry
 local function field(list, i, wanted)
   local item = 0
   i = i + 1
