@@ -8,7 +8,6 @@ import (
 	"sluice/gateway/internal/ascii"
 	"sluice/gateway/limit"
 	"sluice/gateway/policy"
-	"sluice/internal/problem"
 )
 
 // concurrencyLimiter limits the requests in progress of each client, like limit_conn of nginx. A rate limit does not
@@ -58,12 +57,10 @@ func (c *concurrencyLimiter) leave(key limit.Key) {
 }
 
 // concurrencyRule stands for the limiter in responses, metrics and the access log.
-var concurrencyRule = &rule{Rule: policy.Rule{Name: policy.ConcurrencyRule}, refusal: func() []byte {
-	d := problem.New(problem.RateLimited,
-		`Too many requests: the policy "concurrency" allows no more concurrent requests.`)
-	d.ViolatedPolicies = []string{policy.ConcurrencyRule}
-	return d.Body()
-}()}
+var concurrencyRule = &rule{
+	Rule:    policy.Rule{Name: policy.ConcurrencyRule},
+	refusal: refusalBody(policy.ConcurrencyRule, "concurrent requests"),
+}
 
 // refuseConcurrent answers a request beyond the concurrency limit. If a rate limit refuses it as well, that rule is
 // reported, as at the nginx edge.

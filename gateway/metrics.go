@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -100,9 +99,8 @@ func (m *metrics) setRules(rules []policy.Rule) {
 		if r.Mode == policy.Shadow { // a shadow rule never refuses
 			onError = policy.Allow
 		}
-		match := strings.TrimSpace(r.Match.Method + " " + r.Match.Path)
-		m.rules.WithLabelValues(r.Name, string(r.Key), rate, strconv.Itoa(r.Burst), match, string(r.Mode), string(onError),
-			r.Scope()).Set(1)
+		m.rules.WithLabelValues(r.Name, string(r.Key), rate, strconv.Itoa(r.Burst), r.Match.String(), string(r.Mode),
+			string(onError), r.Scope()).Set(1)
 	}
 }
 

@@ -1,9 +1,9 @@
 package gateway
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -68,11 +68,16 @@ func newRule(r policy.Rule, old *rule, m *metrics) *rule {
 		prepared.limit = limit.NewRule(l)
 	}
 	prepared.policyField = policyMember(r.Name, r.Burst+1, r.Rate.PerSecond())
-	d := problem.New(problem.RateLimited,
-		"Too many requests: the policy "+strconv.Quote(r.Name)+" allows no more right now.")
-	d.ViolatedPolicies = []string{r.Name}
-	prepared.refusal = d.Body()
+	prepared.refusal = refusalBody(r.Name, "right now")
 	return prepared
+}
+
+// refusalBody returns the body of a 429. what ends the sentence "the policy allows no more ...".
+func refusalBody(name, what string) []byte {
+	d := problem.New(problem.RateLimited,
+		fmt.Sprintf("Too many requests: the policy %q allows no more %s.", name, what))
+	d.ViolatedPolicies = []string{name}
+	return d.Body()
 }
 
 // LimitOf returns the limit of a rule of a policy.

@@ -12,6 +12,9 @@ type Match struct {
 	Path   string // "*" matches exactly one segment; "" matches any
 }
 
+// String returns the method and the path, or "" if m matches every request.
+func (m Match) String() string { return strings.TrimSpace(m.Method + " " + m.Path) }
+
 // Covers reports whether a request matches. The path must be decoded, without empty, "." and ".." segments. A slash
 // at its end and the case of ASCII letters are ignored, because some servers ignore them: a different spelling must
 // not bypass a rule.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
 
 	"sluice/gateway/policy"
 )
@@ -64,8 +63,8 @@ func (t *Trial) Check(source string) any {
 	for _, r := range p.Rules {
 		result.Rules = append(result.Rules, TrialRule{
 			Name: r.Name, Key: string(r.Key), Rate: r.Rate.String(), Burst: r.Burst,
-			Match: strings.TrimSpace(r.Match.Method + " " + r.Match.Path), Mode: string(r.Mode), OnError: string(r.OnError),
-			Delay: r.Delay, IPv6Prefix: r.IPv6Prefix, Scope: r.Scope(),
+			Match: r.Match.String(), Mode: string(r.Mode), OnError: string(r.OnError), Delay: r.Delay,
+			IPv6Prefix: r.IPv6Prefix, Scope: r.Scope(),
 		})
 	}
 	return result
