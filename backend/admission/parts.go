@@ -69,8 +69,8 @@ func (s *Stock) parts(ctx context.Context, id string) ([]spread.Part, error) {
 	return spread.PartsOf(sale.Sale{ID: id, Spread: k}), err
 }
 
-// byHome returns the parts of a sale, and for each part the positions of the orders whose buyers have it as their home.
-// The orders belong to the sale. Errors are those of Spread.
+// byHome returns the parts of a sale, and for each part the indices of the orders that belong to it. All orders are of
+// the sale. Errors are those of Spread.
 func (s *Stock) byHome(
 	ctx context.Context, saleID string, orders []sale.Order,
 ) (parts []spread.Part, at [][]int, err error) {
