@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bufio"
 	"context"
 	"net/http"
 	"strings"
@@ -110,15 +109,7 @@ func TestStreamsReportAnOpeningWithoutANotification(t *testing.T) {
 // edges opens the stream of an edge; next returns its next line that is not empty.
 func (s *site) edge() (next func() string, disconnect func()) {
 	s.T.Helper()
-	resp, err := http.Get("http://" + s.Addr + "/.sluice/signals")
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
-		s.T.Fatalf("%d %v", resp.StatusCode, resp.Header)
-	}
-	s.T.Cleanup(func() { resp.Body.Close() })
-	lines := bufio.NewScanner(resp.Body)
+	lines, disconnect := s.stream("/.sluice/signals")
 	return func() string {
 		for lines.Scan() {
 			if lines.Text() != "" {
@@ -126,7 +117,7 @@ func (s *site) edge() (next func() string, disconnect func()) {
 			}
 		}
 		return "end"
-	}, func() { resp.Body.Close() }
+	}, disconnect
 }
 
 func TestEdgesGetTheIDOfAChangedSale(t *testing.T) {

@@ -16,19 +16,27 @@ import (
 	"sluice/test/testenv"
 )
 
-// listen opens an event stream; next returns its next event as "name data", skipping everything else.
-func (s *site) listen(saleID string) (next func() string, disconnect func()) {
+// stream opens an event stream and returns its lines. It is closed with the test.
+func (s *site) stream(path string) (lines *bufio.Scanner, disconnect func()) {
 	s.T.Helper()
-	resp, err := http.Get("http://" + s.Addr + "/v1/sales/" + saleID + "/events")
+	resp, err := http.Get("http://" + s.Addr + path)
 	if err != nil {
 		s.T.Fatal(err)
 	}
+	disconnect = func() { resp.Body.Close() }
+	s.T.Cleanup(disconnect)
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" ||
 		resp.Header.Get("X-Accel-Buffering") != "no" {
 		s.T.Fatalf("%d %v", resp.StatusCode, resp.Header)
 	}
-	lines := bufio.NewScanner(resp.Body)
-	next = func() string {
+	return bufio.NewScanner(resp.Body), disconnect
+}
+
+// listen opens the stream of a sale; next returns its next event as "name data", skipping everything else.
+func (s *site) listen(saleID string) (next func() string, disconnect func()) {
+	s.T.Helper()
+	lines, disconnect := s.stream("/v1/sales/" + saleID + "/events")
+	return func() string {
 		name := ""
 		for lines.Scan() {
 			if event, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
@@ -39,9 +47,7 @@ func (s *site) listen(saleID string) (next func() string, disconnect func()) {
 			}
 		}
 		return "end"
-	}
-	s.T.Cleanup(func() { resp.Body.Close() })
-	return next, func() { resp.Body.Close() }
+	}, disconnect
 }
 
 func TestEventsReportChangesOfStateAndUnitsLeft(t *testing.T) {
