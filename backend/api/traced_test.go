@@ -52,7 +52,7 @@ func TestTracedPurchaseHasItsSpans(t *testing.T) {
 	if len(all) != 4 {
 		t.Fatalf("%d spans, want those of two purchases: %v", len(all), all)
 	}
-	var sending, request sdk.ReadOnlySpan = all[0], all[1]
+	sending, request := all[0], all[1]
 	if sending.Name() != "send orders" || request.Name() != "POST /v1/sales/{sale}/orders" ||
 		sending.Parent().SpanID() != request.SpanContext().SpanID() ||
 		request.SpanKind() != otel.SpanKindServer ||
