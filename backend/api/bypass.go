@@ -143,7 +143,7 @@ func (l *bypassLists) cached(saleID string, accepted int64) *bypassList {
 	return list
 }
 
-// store adds a list, and removes those whose last use is longest ago until the bounds are kept.
+// store adds a list, and removes the least recently used ones until the bounds are kept.
 func (l *bypassLists) store(saleID string, list *bypassList) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

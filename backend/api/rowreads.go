@@ -90,8 +90,8 @@ func (r *rowReads) add(one *rowRead) (start bool) {
 	return true
 }
 
-// next takes the oldest requests, at most rowsPerRead. If it returns none, the calling goroutine of run ends. gathers is
-// the last result of r.gathers, or false.
+// next takes the oldest requests, at most rowsPerRead. If it returns none, the calling goroutine of run ends. Its
+// parameter gathers is the last result of r.gathers, or false.
 func (r *rowReads) next(gathers bool) []*rowRead {
 	r.mu.Lock()
 	defer r.mu.Unlock()

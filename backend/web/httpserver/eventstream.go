@@ -16,7 +16,7 @@ const (
 	// Heartbeat is the longest time that a browser's stream is silent. Proxies cut silent connections, and a write
 	// detects a client that has disconnected.
 	Heartbeat = 15 * time.Second
-	// pollInstead is the Retry-After for a browser whose stream was rejected. The browser polls until then.
+	// pollInstead is the Retry-After for a rejected stream of a browser. The browser polls until then.
 	pollInstead = 30 * time.Second
 	// reconnect is the minimum time before a browser opens a stream again. It is spread, because a restart ends all
 	// streams together.
@@ -72,7 +72,7 @@ func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, run func(*Eve
 }
 
 // PollInstead returns the problem with a Retry-After for a stream that was rejected because all are in use. It ends the
-// streams whose clients have disconnected. Without that, a stream detects a disconnect only with its next heartbeat,
+// streams of clients that have disconnected. Without that, a stream detects a disconnect only with its next heartbeat,
 // and a client that opens and closes streams could occupy all of them.
 func (s *Server) PollInstead(full *Problem) *Problem {
 	if s.sweeps.AllowN(s.Now(), 1) {

@@ -41,7 +41,7 @@ func (q *Query) End() error {
 // Sale takes the parameter "sale", the id of a sale.
 func (q *Query) Sale() string { return q.Object.Sale("sale") }
 
-// OneOf takes a parameter whose value must be one of the words.
+// OneOf takes a parameter that must be one of the words.
 func (q *Query) OneOf(name string, words ...string) string {
 	present := q.Has(name)
 	word := q.Text(name)
