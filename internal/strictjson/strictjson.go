@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"unicode/utf8"
 )
@@ -116,35 +117,14 @@ func QuoteName(name string) string {
 	return strconv.Quote(name)
 }
 
+var (
+	// complete matches a pair of escaped surrogates, and every escape but \u.
+	complete  = regexp.MustCompile(`\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
+	surrogate = regexp.MustCompile(`\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
+)
+
 // surrogatesPaired reports whether each \u escape of a high surrogate is followed by one of a low surrogate, and no low
 // surrogate stands alone. Backslashes occur only in strings, so the function need not find the strings.
 func surrogatesPaired(text []byte) bool {
-	for i := 0; i < len(text); i++ {
-		if text[i] != '\\' {
-			continue
-		}
-		code, ok := escapedUnit(text[i:])
-		switch {
-		case !ok:
-			i++ // another escape, or an invalid one, which the decoder reports
-		case code < 0xD800 || code > 0xDFFF:
-			i += 5
-		default:
-			low, ok := escapedUnit(text[min(i+6, len(text)):])
-			if code >= 0xDC00 || !ok || low < 0xDC00 || low > 0xDFFF {
-				return false
-			}
-			i += 11
-		}
-	}
-	return true
-}
-
-// escapedUnit returns the UTF-16 code unit of a \u escape at the start of text.
-func escapedUnit(text []byte) (code uint64, ok bool) {
-	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
-		return 0, false
-	}
-	code, err := strconv.ParseUint(string(text[2:6]), 16, 16)
-	return code, err == nil
+	return !surrogate.Match(complete.ReplaceAllLiteral(text, []byte{' '}))
 }
