@@ -233,11 +233,9 @@ func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
 		return false, wrap("read", err)
 	}
 	var all []delivery
-	for _, s := range streams {
-		for _, m := range s.Messages {
-			body, _ := m.Values["event"].(string)
-			all = append(all, delivery{id: m.ID, body: body, deliveries: 1})
-		}
+	for _, m := range streams[0].Messages {
+		body, _ := m.Values["event"].(string)
+		all = append(all, delivery{id: m.ID, body: body, deliveries: 1})
 	}
 	c.process(work, all)
 	return false, nil
@@ -282,9 +280,6 @@ func (c *Consumer) claim(ctx context.Context) (all []delivery, err error) {
 	}
 	for _, entry := range answer {
 		fields, _ := entry.([]any)
-		if len(fields) != 3 {
-			continue
-		}
 		d := delivery{}
 		d.id, _ = fields[0].(string)
 		d.deliveries, _ = fields[1].(int64)

@@ -90,18 +90,15 @@ func (w *world) cancel(orders ...sale.Order) {
 	}
 }
 
-func created(orders []sale.Order) []string {
-	ids := make([]string, len(orders))
-	for i, o := range orders {
-		ids[i] = events.ID(o.ID, sale.StatusCreated)
-	}
-	return ids
-}
+func created(orders []sale.Order) []string { return changes(orders, sale.StatusCreated) }
 
-func cancelled(orders []sale.Order) []string {
+func cancelled(orders []sale.Order) []string { return changes(orders, sale.StatusCancelled) }
+
+// changes returns the ids of the events of the orders' changes to a status.
+func changes(orders []sale.Order, status sale.Status) []string {
 	ids := make([]string, len(orders))
 	for i, o := range orders {
-		ids[i] = events.ID(o.ID, sale.StatusCancelled)
+		ids[i] = events.ID(o.ID, status)
 	}
 	return ids
 }
@@ -239,10 +236,9 @@ func (w *world) admin() *events.Admin { return events.NewAdmin(w.raw, space, w.s
 // pending returns the events that were delivered to the group and are not acknowledged.
 func (w *world) pending(group string) []redis.XPendingExt {
 	w.Helper()
-	all, err := w.raw.XPendingExt(
-		context.Background(), &redis.XPendingExtArgs{Stream: space.Events(), Group: group, Start: "-", End: "+", Count: 1000},
-	).
-		Result()
+	all, err := w.raw.XPendingExt(context.Background(), &redis.XPendingExtArgs{
+		Stream: space.Events(), Group: group, Start: "-", End: "+", Count: 1000,
+	}).Result()
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -254,17 +250,8 @@ func (w *world) age(group string, idle time.Duration) {
 	w.Helper()
 	for _, p := range w.pending(group) {
 		args := []any{
-			"XCLAIM",
-			space.Events(),
-			group,
-			p.Consumer,
-			0,
-			p.ID,
-			"IDLE",
-			idle.Milliseconds(),
-			"RETRYCOUNT",
-			p.RetryCount,
-			"JUSTID",
+			"XCLAIM", space.Events(), group, p.Consumer, 0, p.ID,
+			"IDLE", idle.Milliseconds(), "RETRYCOUNT", p.RetryCount, "JUSTID",
 		}
 		if err := w.raw.Do(context.Background(), args...).Err(); err != nil {
 			w.Fatal(err)
