@@ -132,9 +132,10 @@ func (s *Store) Settle(ctx context.Context, process string, all []Delivery) erro
 // Delay ends the lease of a message that process still leases by the same lease. It is due again after a wait, with a
 // number of attempts.
 func (s *Store) Delay(ctx context.Context, process string, v Delivery, attempts int, wait time.Duration) error {
-	_, err := store.UpdateRows(ctx, s.db, "notify: delay", "UPDATE notifications SET leased_by = NULL, attempts = $6, due_at = "+
-		s.db.Dialect().Ago("$4")+" WHERE event_id = $1 AND subscription_id = $2 AND leased_by = $3 AND attempts = $5"+
-		" AND settled_at IS NULL", v.EventID, v.SubscriptionID, process, -wait.Milliseconds(), v.Attempts, attempts)
+	_, err := store.UpdateRows(ctx, s.db, "notify: delay",
+		"UPDATE notifications SET leased_by = NULL, attempts = $6, due_at = "+s.db.Dialect().Ago("$4")+
+			" WHERE event_id = $1 AND subscription_id = $2 AND leased_by = $3 AND attempts = $5"+
+			" AND settled_at IS NULL", v.EventID, v.SubscriptionID, process, -wait.Milliseconds(), v.Attempts, attempts)
 	return err
 }
 
