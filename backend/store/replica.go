@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -58,11 +59,8 @@ func (r *Replica) Close() error { return r.replica.Close() }
 // cancelled since. An order that the replica does not have is read from the primary.
 func (r *Replica) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
 	found, err := r.OrdersByID(ctx, []sale.OrderID{id})
-	if err != nil {
-		return sale.Order{}, err
-	}
 	o, isRow := found[id]
-	if !isRow {
+	if err == nil && !isRow {
 		err = fmt.Errorf("store: order %s: %w", id, sale.ErrNotFound)
 	}
 	return o, err
@@ -70,21 +68,17 @@ func (r *Replica) Order(ctx context.Context, id sale.OrderID) (sale.Order, error
 
 // OrdersByID is Store.OrdersByID, as Order is Store.Order.
 func (r *Replica) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
-	found := map[sale.OrderID]sale.Order{}
+	var found map[sale.OrderID]sale.Order
 	if asOf := r.asOf.Load(); current(asOf) {
-		rows, err := New(r.replica).OrdersByID(ctx, ids)
-		if err == nil {
-			found = rows
-		} else {
+		var err error
+		if found, err = New(r.replica).OrdersByID(ctx, ids); err != nil {
 			r.asOf.CompareAndSwap(asOf, nil) // until the next check succeeds
 		}
 	}
-	var missing []sale.OrderID
-	for _, id := range ids {
-		if _, isRow := found[id]; !isRow {
-			missing = append(missing, id)
-		}
-	}
+	missing := slices.DeleteFunc(slices.Clone(ids), func(id sale.OrderID) bool {
+		_, isRow := found[id]
+		return isRow
+	})
 	if len(missing) == 0 {
 		return found, nil
 	}
@@ -92,8 +86,8 @@ func (r *Replica) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(found, rows)
-	return found, nil
+	maps.Copy(rows, found)
+	return rows, nil
 }
 
 // Current reports whether orders are read from the replica: it had all orders at an instant of the last second.
