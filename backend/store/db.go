@@ -163,11 +163,7 @@ func (db *DB) Update(ctx context.Context, op string, do func(context.Context, Co
 func (db *DB) UpdateIf(
 	ctx context.Context, op string, needed func(context.Context, Conn) (bool, error), do func(context.Context, Conn) error,
 ) (ran bool, err error) {
-	err = db.View(ctx, op, func(ctx context.Context, c Conn) error {
-		ran, err = needed(ctx, c)
-		return err
-	})
-	if err == nil && ran {
+	if ran, err = Value(ctx, db.View, op, needed); ran {
 		err = db.Update(ctx, op, do)
 	}
 	return ran, err

@@ -17,7 +17,7 @@ func classifyPostgres(err error) error {
 	if ok && len(pg.Code) == 5 && (pg.Code[:2] == "22" || pg.Code[:2] == "23") {
 		return rejected(pg.ConstraintName, pg.Message)
 	}
-	if needsPoolMode(pg) {
+	if ok && needsPoolMode(pg) {
 		err = fmt.Errorf("%w: %s", err, addPoolMode)
 	}
 	return unavailable(err)
@@ -63,9 +63,6 @@ const addPoolMode = "a connection pooler in transaction mode requires pool_mode=
 // needsPoolMode reports whether an error is that of a pooler without pool_mode=transaction in the URL: it rejects the
 // timeouts of the connection, or a prepared statement is on another connection of the server.
 func needsPoolMode(err *pgconn.PgError) bool {
-	if err == nil {
-		return false
-	}
 	return strings.Contains(err.Message, "unsupported startup parameter") || // of PgBouncer
 		err.Code == "26000" || err.Code == "42P05" // invalid_sql_statement_name, duplicate_prepared_statement
 }
