@@ -21,36 +21,32 @@ var postgresDialect = Dialect{
 	LockText: "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", postgres: true,
 }
 
+// pick returns the text of the engine.
+func (d Dialect) pick(postgres, sqlite string) string {
+	if d.postgres {
+		return postgres
+	}
+	return sqlite
+}
+
 // Ago returns the instant that lies a number of milliseconds before Now; a negative number is an instant after it.
 func (d Dialect) Ago(milliseconds string) string {
-	if d.postgres {
-		return "now() - " + milliseconds + " * interval '1 millisecond'"
-	}
-	return d.Now + " - " + milliseconds
+	return d.pick("now() - "+milliseconds+" * interval '1 millisecond'", d.Now+" - "+milliseconds)
 }
 
 // Millis returns the instant that is a number of milliseconds after the beginning of 1970.
 func (d Dialect) Millis(milliseconds string) string {
-	if d.postgres {
-		return "timestamptz 'epoch' + " + milliseconds + " * interval '1 millisecond'"
-	}
-	return milliseconds
+	return d.pick("timestamptz 'epoch' + "+milliseconds+" * interval '1 millisecond'", milliseconds)
 }
 
 // In returns the comparison of a column with a list, whose argument is a []int64 or a []string.
 func (d Dialect) In(placeholder string) string {
-	if d.postgres {
-		return "= ANY(" + placeholder + ")"
-	}
-	return "IN (SELECT value FROM json_each(" + placeholder + "))"
+	return d.pick("= ANY("+placeholder+")", "IN (SELECT value FROM json_each("+placeholder+"))")
 }
 
 // Contains returns the condition that a column contains a text, compared byte by byte, unlike with LIKE.
 func (d Dialect) Contains(column, placeholder string) string {
-	if d.postgres {
-		return "strpos(" + column + ", " + placeholder + ") > 0"
-	}
-	return "instr(" + column + ", " + placeholder + ") > 0"
+	return d.pick("strpos", "instr") + "(" + column + ", " + placeholder + ") > 0"
 }
 
 // Records returns a subquery that reads a JSON array of objects (see JSON) as rows. columns lists the keys of the
@@ -69,28 +65,20 @@ func (d Dialect) Records(placeholder, columns string) string {
 
 // Length returns the number of elements of a column that holds a list of integers.
 func (d Dialect) Length(column string) string {
-	if d.postgres {
-		return "cardinality(" + column + ")"
-	}
-	return "json_array_length(" + column + ")"
+	return d.pick("cardinality", "json_array_length") + "(" + column + ")"
 }
 
 // Elements returns a table of the elements of a column that holds a list of integers: value, and its index key, from 0.
 func (d Dialect) Elements(column, alias string) string {
-	if d.postgres {
-		return "LATERAL (SELECT value, key - 1 AS key FROM unnest(" + column +
-			") WITH ORDINALITY AS element (value, key)) AS " + alias
-	}
-	return "json_each(" + column + ") AS " + alias
+	return d.pick("LATERAL (SELECT value, key - 1 AS key FROM unnest("+column+
+		") WITH ORDINALITY AS element (value, key))", "json_each("+column+")") + " AS " + alias
 }
 
 // Lookup joins the row of a table with a value in a unique column, or a row of NULLs. PostgreSQL finds each row by the
 // index of the column, even if its statistics are of a time when the table was small: a plain join may then read the
 // whole table.
 func (d Dialect) Lookup(table, column, value string) string {
-	if d.postgres {
-		return "LEFT JOIN LATERAL (SELECT * FROM " + table + " WHERE " + table + "." + column + " = " + value +
-			" LIMIT 1) AS " + table + " ON true"
-	}
-	return "LEFT JOIN " + table + " ON " + table + "." + column + " = " + value
+	matches := table + "." + column + " = " + value
+	return d.pick("LEFT JOIN LATERAL (SELECT * FROM "+table+" WHERE "+matches+" LIMIT 1) AS "+table+" ON true",
+		"LEFT JOIN "+table+" ON "+matches)
 }
