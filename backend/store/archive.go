@@ -179,10 +179,9 @@ type Archived struct {
 	JSON string
 }
 
-// storedRow is a row that may be in a file.
+// storedRow is a row as it would be in a file.
 type storedRow struct {
-	id     int64
-	value  any     // its JSON is that of Archived
+	Archived
 	counts Archive // of the row alone
 }
 
@@ -198,7 +197,7 @@ func (s *Store) RemoveOrders(ctx context.Context, saleID string, rows []Archived
 		case sale.StatusCancelled:
 			counts.Cancelled = 1
 		}
-		return storedRow{int64(o.ID), o, counts}, err
+		return storedRow{Archived{int64(o.ID), JSON(o)}, counts}, err
 	})
 }
 
@@ -206,7 +205,7 @@ func (s *Store) RemoveOrders(ctx context.Context, saleID string, rows []Archived
 func (s *Store) RemovePayments(ctx context.Context, saleID string, rows []Archived) (int64, error) {
 	return s.remove(ctx, saleID, rows, "payments", callbackColumns, func(row Scanner) (storedRow, error) {
 		p, err := scanCallback(row)
-		return storedRow{p.Number, p, Archive{Payments: 1}}, err
+		return storedRow{Archived{p.Number, JSON(p)}, Archive{Payments: 1}}, err
 	})
 }
 
@@ -215,10 +214,10 @@ func (s *Store) RemovePayments(ctx context.Context, saleID string, rows []Archiv
 func (s *Store) remove(
 	ctx context.Context, saleID string, rows []Archived, table, columns string, scan func(Scanner) (storedRow, error),
 ) (int64, error) {
-	want := make(map[int64]string, len(rows))
+	inFile := make(map[Archived]bool, len(rows))
 	ids := make([]int64, len(rows))
 	for i, row := range rows {
-		ids[i], want[row.ID] = row.ID, row.JSON
+		ids[i], inFile[row] = row.ID, true
 	}
 	op := "store: remove archived rows of sale " + saleID
 	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) (int64, error) {
@@ -231,10 +230,10 @@ func (s *Store) remove(
 		var equal []int64
 		var sum Archive
 		for _, row := range stored {
-			if JSON(row.value) != want[row.id] {
+			if !inFile[row.Archived] {
 				continue
 			}
-			equal = append(equal, row.id)
+			equal = append(equal, row.ID)
 			sum.Orders += row.counts.Orders
 			sum.Paid += row.counts.Paid
 			sum.Cancelled += row.counts.Cancelled
