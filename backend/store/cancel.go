@@ -95,9 +95,11 @@ func (s *Store) CancelOrder(
 	ctx context.Context, id sale.OrderID, actor, reason string,
 ) (o sale.Order, changed bool, err error) {
 	err = s.Update(ctx, "store: cancel order "+id.String(), func(ctx context.Context, c Conn) error {
-		if o, err = readOrder(ctx, c, id, c.Dialect().ForUpdate); err != nil {
+		row, err := readRow(ctx, c, id, c.Dialect().ForUpdate)
+		if err != nil {
 			return err
 		}
+		o = row.Order
 		switch o.Status {
 		case sale.StatusCancelled:
 			return nil
@@ -195,16 +197,14 @@ func insertCancelled(ctx context.Context, c Conn, o DeadOrder, actor, reason str
 // logDeadRow is CancelDead for an order that is a row already. It logs that the row stays, unless the row is cancelled.
 // The error wraps ErrRejected if the row is that of another order.
 func logDeadRow(ctx context.Context, c Conn, o DeadOrder) (wasRow bool, err error) {
-	row, err := readOrder(ctx, c, o.ID, "")
+	row, err := readRow(ctx, c, o.ID, "")
 	switch {
 	case err != nil:
 		return false, err
 	case row.SaleID != o.SaleID || row.Buyer != o.Buyer: // the slot may differ: a rebuild has changed it
 		return false, rejected("", "its id is another order's")
 	case row.Status == sale.StatusCancelled:
-		var before int64
-		err := Get(ctx, c, []any{&before}, "SELECT coalesce(return_number, 0) FROM orders WHERE id = $1", int64(o.ID))
-		return before != diedInQueue, err
+		return row.ReturnNumber == nil || *row.ReturnNumber != diedInQueue, nil
 	}
 	return true, AppendLog(ctx, c, CancelledOrder, o.ID.String(), "it is a row and stays; "+o.logDetail())
 }

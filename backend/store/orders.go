@@ -17,12 +17,6 @@ func scanOrder(row Scanner) (o sale.Order, err error) {
 	return o, err
 }
 
-const selectOrder = "SELECT " + orderColumns + " FROM orders WHERE id = $1"
-
-func readOrder(ctx context.Context, c Conn, id sale.OrderID, lock string) (sale.Order, error) {
-	return GetRow(ctx, c, scanOrder, selectOrder+lock, int64(id))
-}
-
 func idsOf(orders []sale.Order) []sale.OrderID {
 	ids := make([]sale.OrderID, len(orders))
 	for i, o := range orders {
@@ -41,7 +35,8 @@ func int64s(ids []sale.OrderID) []int64 {
 
 // Order returns an order, or sale.ErrNotFound if it is not a row.
 func (s *Store) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
-	return ViewRow(ctx, s.DB, "store: order "+id.String(), scanOrder, selectOrder, int64(id))
+	return ViewRow(ctx, s.DB, "store: order "+id.String(), scanOrder,
+		"SELECT "+orderColumns+" FROM orders WHERE id = $1", int64(id))
 }
 
 // OrdersByID returns those orders that are rows.
@@ -187,6 +182,10 @@ func scanOrderRow(row Scanner) (r OrderRow, err error) {
 	r.Returning = cancelled && r.ReturnNumber == nil
 	r.Unbacked = cancelled && r.ReturnNumber != nil && *r.ReturnNumber == heldNoUnit
 	return r, err
+}
+
+func readRow(ctx context.Context, c Conn, id sale.OrderID, lock string) (OrderRow, error) {
+	return GetRow(ctx, c, scanOrderRow, "SELECT "+rowColumns+" FROM orders WHERE id = $1"+lock, int64(id))
 }
 
 // OrderQuery selects rows. The zero value selects all.

@@ -62,7 +62,7 @@ func (s *Store) Pay(ctx context.Context, p Payment) (settled Settlement, replaye
 
 // settle locks the order first, so that a concurrent call with the same callback waits and finds it recorded.
 func settle(ctx context.Context, c Conn, p Payment) (settled Settlement, replayed bool, err error) {
-	o, missing := readOrder(ctx, c, p.OrderID, c.Dialect().ForUpdate)
+	o, missing := readRow(ctx, c, p.OrderID, c.Dialect().ForUpdate)
 	if missing != nil && !errors.Is(missing, sale.ErrNotFound) {
 		return "", false, missing
 	}
@@ -83,7 +83,7 @@ func settle(ctx context.Context, c Conn, p Payment) (settled Settlement, replaye
 		return "", false, err
 	}
 	if settled == SettledPaid && o.Status == sale.StatusCreated {
-		if err := markPaid(ctx, c, p, o); err != nil {
+		if err := markPaid(ctx, c, p, o.Order); err != nil {
 			return "", false, err
 		}
 	}
@@ -107,7 +107,7 @@ func markPaid(ctx context.Context, c Conn, p Payment, o sale.Order) error {
 }
 
 // decideSettlement decides the settlement of a callback whose order is locked.
-func decideSettlement(ctx context.Context, c Conn, p Payment, o sale.Order) (Settlement, error) {
+func decideSettlement(ctx context.Context, c Conn, p Payment, o OrderRow) (Settlement, error) {
 	if p.Event == EventFailed {
 		return SettledFailed, nil
 	}
@@ -115,16 +115,14 @@ func decideSettlement(ctx context.Context, c Conn, p Payment, o sale.Order) (Set
 		return SettledCancelled, nil
 	}
 	var price sale.Price
-	var paidBy string // the reference of the payment, if it is paid
-	const query = `SELECT price_amount, currency, (SELECT coalesce(reference, '') FROM orders WHERE id = $2)
-		FROM sales WHERE id = $1`
-	err := Get(ctx, c, []any{&price.Amount, &price.Currency, &paidBy}, query, o.SaleID, int64(o.ID))
+	const query = "SELECT price_amount, currency FROM sales WHERE id = $1"
+	err := Get(ctx, c, []any{&price.Amount, &price.Currency}, query, o.SaleID)
 	switch {
 	case err != nil:
 		return "", err
 	case price != p.Price:
 		return SettledMismatch, nil
-	case o.Status == sale.StatusPaid && paidBy != p.Reference:
+	case o.Status == sale.StatusPaid && o.Reference != p.Reference:
 		return SettledTwice, nil
 	}
 	return SettledPaid, nil
@@ -132,15 +130,15 @@ func decideSettlement(ctx context.Context, c Conn, p Payment, o sale.Order) (Set
 
 // insertPayment records a settled callback. A refund is requested once per payment, also if several callbacks report
 // the same payment, and not for the payment that paid the order.
-func insertPayment(ctx context.Context, c Conn, p Payment, o sale.Order, settled Settlement) error {
+func insertPayment(ctx context.Context, c Conn, p Payment, o OrderRow, settled Settlement) error {
 	refund := 0
-	if settled.needsRefund() {
-		needless, err := Exists(ctx, c, `SELECT 1 FROM payments WHERE order_id = $1 AND reference = $2 AND refund = 1
-			UNION ALL SELECT 1 FROM orders WHERE id = $1 AND reference = $2 AND status = 'paid' LIMIT 1`, int64(o.ID), p.Reference)
+	if paidOrder := o.Status == sale.StatusPaid && o.Reference == p.Reference; settled.needsRefund() && !paidOrder {
+		requested, err := Exists(ctx, c,
+			"SELECT 1 FROM payments WHERE order_id = $1 AND reference = $2 AND refund = 1 LIMIT 1", int64(o.ID), p.Reference)
 		if err != nil {
 			return err
 		}
-		if !needless {
+		if !requested {
 			refund = 1
 		}
 	}
