@@ -97,13 +97,6 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 	return s
 }
 
-func sluice(t *testing.T, env map[string]string, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	var out, errOut bytes.Buffer
-	code = run(t.Context(), args, func(name string) string { return env[name] }, &out, &errOut)
-	return out.String(), errOut.String(), code
-}
-
 // Answers of the server are shown unchanged, errors are one line, and the exit code separates usage errors from
 // failures.
 func TestAdminCommands(t *testing.T) {
@@ -179,7 +172,7 @@ func TestAdminCommands(t *testing.T) {
 		{"health --json", 1, `"ready": false`, "sluice: not ready: redis: is down\n"},
 		{"health --server x", 2, "", "sluice: --server \"x\": want http://host:port\n"},
 	} {
-		stdout, stderr, code := sluice(t, env, strings.Fields(c.args)...)
+		code, stdout, stderr := sluice(t, env, strings.Fields(c.args)...)
 		if code != c.code || !strings.Contains(stdout, c.out) || stderr != c.err {
 			t.Errorf("sluice %s: exit %d, %q and %q; want %d, %q and %q", c.args, code, stdout, stderr, c.code, c.out, c.err)
 		}
@@ -187,16 +180,16 @@ func TestAdminCommands(t *testing.T) {
 			t.Errorf("sluice %s prints no JSON: %s", c.args, stdout)
 		}
 	}
-	if _, stderr, _ := sluice(t, env, "sale", "restock", "shoe", "--add", "1", "--key",
+	if _, _, stderr := sluice(t, env, "sale", "restock", "shoe", "--add", "1", "--key",
 		"once"); stderr != "sluice: The sale is closed, and stays so.\n" {
 		t.Errorf("a rejection suggests a repetition: %q", stderr)
 	}
-	if _, stderr, _ := sluice(t, env, "sale", "restock", "tea", "--add", "1", "--key", "once"); !strings.HasSuffix(stderr,
+	if _, _, stderr := sluice(t, env, "sale", "restock", "tea", "--add", "1", "--key", "once"); !strings.HasSuffix(stderr,
 		"--key once)\n") {
 		t.Errorf("the outcome is unknown, and the message does not suggest how to repeat the command: %q", stderr)
 	}
 	s.Close()
-	if _, stderr, code := sluice(t, env, "sale", "list"); code != 1 ||
+	if code, _, stderr := sluice(t, env, "sale", "list"); code != 1 ||
 		!strings.HasPrefix(stderr, "sluice: no response from "+s.URL+": start sluice, or set --server to its admin") {
 		t.Errorf("without a server: exit %d, %q", code, stderr)
 	}
@@ -209,7 +202,7 @@ func TestUnknownCommands(t *testing.T) {
 		"sale nosuch":       "sluice: unknown command \"nosuch\" for \"sluice sale\" (see sluice sale --help)\n",
 		"completion nosuch": "sluice: unknown command \"nosuch\" for \"sluice completion\" (see sluice completion --help)\n",
 	} {
-		if stdout, stderr, code := sluice(t, nil, strings.Fields(args)...); code != 2 || stdout != "" || stderr != want {
+		if code, stdout, stderr := sluice(t, nil, strings.Fields(args)...); code != 2 || stdout != "" || stderr != want {
 			t.Errorf("sluice %s: exit %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
@@ -231,7 +224,7 @@ func TestJSONOfLocalCommands(t *testing.T) {
       "line": 3,
       "detail": "`},
 	} {
-		stdout, _, code := sluice(t, env, strings.Fields(c.args)...)
+		code, stdout, _ := sluice(t, env, strings.Fields(c.args)...)
 		if code != c.code || !json.Valid([]byte(stdout)) || !strings.Contains(stdout, c.has) {
 			t.Errorf("sluice %s: exit %d, %s", c.args, code, stdout)
 		}
@@ -243,7 +236,7 @@ func TestCompletion(t *testing.T) {
 	s := fakeAdminAPI(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
 	complete := func(args ...string) string {
-		out, _, _ := sluice(t, env, append([]string{"__complete"}, args...)...)
+		_, out, _ := sluice(t, env, append([]string{"__complete"}, args...)...)
 		return out
 	}
 	for _, c := range []struct{ args, has, hasNot string }{
@@ -278,7 +271,7 @@ func TestPageOfAnotherServerIsAnError(t *testing.T) {
 	for _, args := range []string{
 		"sale list", "group remove points --yes", "payment settle pay_1", "webhook pause ep_1", "health",
 	} {
-		_, stderr, code := sluice(t, env, strings.Fields(args)...)
+		code, _, stderr := sluice(t, env, strings.Fields(args)...)
 		if code != exitFail || !strings.Contains(stderr, s.URL+" is not a server of sluice: ") {
 			t.Errorf("sluice %s: exit %d, %q", args, code, stderr)
 		}
@@ -310,7 +303,7 @@ func TestRepeatedRestockIsReported(t *testing.T) {
 		{"sale restock shoe --add 1 --key van --json", "nothing was added: --key van was used for this before\n"},
 		{"sale restock shoe --add 1", ""},
 	} {
-		if _, stderr, code := sluice(t, env, strings.Fields(c.args)...); stderr != c.stderr || code != exitOK {
+		if code, _, stderr := sluice(t, env, strings.Fields(c.args)...); stderr != c.stderr || code != exitOK {
 			t.Errorf("sluice %s: exit %d, %q, want %q", c.args, code, stderr, c.stderr)
 		}
 	}
@@ -354,7 +347,7 @@ func TestClosingASalePrompts(t *testing.T) {
 	}
 	s := fakeAdminAPI(t)
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
-	if _, stderr, code := sluice(t, env, "sale", "close", "shoe"); code != exitUsage ||
+	if code, _, stderr := sluice(t, env, "sale", "close", "shoe"); code != exitUsage ||
 		!strings.Contains(stderr, "--yes") {
 		t.Errorf("without a terminal: exit %d, %q", code, stderr)
 	}
@@ -377,7 +370,7 @@ func TestRemovalsPrompt(t *testing.T) {
 		{"group remove points --yes", "", "POST /admin/v1/groups/points/remove"},
 	} {
 		removed = nil
-		_, stderr, code := sluice(t, env, strings.Fields(c.args)...)
+		code, _, stderr := sluice(t, env, strings.Fields(c.args)...)
 		wantCode := exitOK
 		if c.stderr != "" {
 			wantCode = exitUsage
@@ -437,7 +430,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"gateway --upstream ftp://10.0.0.1:1":         `--upstream "ftp://10.0.0.1:1": want http://host:port or unix:/path`,
 	} {
 		t.Chdir(t.TempDir())
-		_, stderr, code := sluice(t, map[string]string{envSecret: strings.Repeat("x", 32)}, strings.Fields(line)...)
+		code, _, stderr := sluice(t, map[string]string{envSecret: strings.Repeat("x", 32)}, strings.Fields(line)...)
 		if stderr != "sluice: "+want+"\n" || code != exitUsage {
 			t.Errorf("sluice %s: exit %d, %q; want %q", line, code, stderr, want)
 		}
@@ -455,7 +448,7 @@ func TestEmptyArgumentIsRejected(t *testing.T) {
 		"sale show":           "sluice sale show SALE [flags]",
 	} {
 		t.Chdir(t.TempDir())
-		_, stderr, code := sluice(t, nil, append(strings.Fields(line), "")...)
+		code, _, stderr := sluice(t, nil, append(strings.Fields(line), "")...)
 		if want = "sluice: an argument is empty: want " + want + "\n"; stderr != want || code != exitUsage {
 			t.Errorf("sluice %s: exit %d, %q; want %q", line, code, stderr, want)
 		}
@@ -486,8 +479,8 @@ func TestInvalidVariablesAreNamed(t *testing.T) {
 			"SLUICE_ADMIN_TOKEN has 5 bytes: it must hold at least 16 (openssl rand -hex 32 makes one)"},
 		{"token --user ann --ttl -5s", "", "--ttl must be positive, such as 10m"},
 	} {
-		code, stdout, stderr := call(t, c.line+" --data "+t.TempDir(), c.variable,
-			"SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_REDIS_URL=redis://127.0.0.1:1/0")
+		code, stdout, stderr := call(t, c.line+" --data "+t.TempDir(),
+			"SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_REDIS_URL=redis://127.0.0.1:1/0", c.variable)
 		if code != exitUsage || stdout != "" || stderr != "sluice: "+c.want+"\n" {
 			t.Errorf("%s sluice %s: exit %d, %s%s, want %s", c.variable, c.line, code, stdout, stderr, c.want)
 		}

@@ -45,7 +45,7 @@ func TestUnreadableServerIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, args := range []string{"sale list", "health"} {
-			_, stderr, code := sluice(t, map[string]string{envData: string(d)}, strings.Fields(args)...)
+			code, _, stderr := sluice(t, map[string]string{envData: string(d)}, strings.Fields(args)...)
 			want := "sluice: --data: " + d.path(serverFile) + ": " + fault + ": start sluice up again\n"
 			if code != exitUsage || stderr != want {
 				t.Errorf("%s: sluice %s: exit %d, %q, want %q", text, args, code, stderr, want)

@@ -87,7 +87,7 @@ func TestFilterBySaleThatSelectsNothing(t *testing.T) {
 		{"order list --sale shoo", unknown, exitFail},
 		{"order list --sale old", archived, exitOK},
 	} {
-		if _, stderr, code := sluice(t, env, strings.Fields(c.args)...); stderr != c.stderr || code != c.code {
+		if code, _, stderr := sluice(t, env, strings.Fields(c.args)...); stderr != c.stderr || code != c.code {
 			t.Errorf("sluice %s: exit %d, %q, want %d, %q", c.args, code, stderr, c.code, c.stderr)
 		}
 	}

@@ -72,7 +72,7 @@ func TestEdgeReportsItsAddress(t *testing.T) {
 // The flags of the log apply to the edge as to every command.
 func TestEdgeChecksTheFormatOfItsLog(t *testing.T) {
 	t.Parallel()
-	if code, out, errOut := invoke(t, "edge", "reload", "--log", "xml"); code != exitUsage || out != "" ||
+	if code, out, errOut := call(t, "edge reload --log xml"); code != exitUsage || out != "" ||
 		errOut != "sluice: --log \"xml\": want text, json or auto\n" {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
@@ -129,8 +129,8 @@ func TestEdgeReloadChecksThePolicy(t *testing.T) {
 
 	for _, bad := range []string{"return {", "return { rules = { { name = 'a', key = 'ip', brust = 1 } } }", "return 1"} {
 		put(bad)
-		_, _, want := invoke(t, "policy", "check", file)
-		code, out, errOut := invoke(t, "edge", "reload", "--prefix", prefix)
+		_, _, want := call(t, "policy check "+file)
+		code, out, errOut := call(t, "edge reload --prefix "+prefix)
 		if code != exitUsage || out != "" || errOut != want || !strings.HasPrefix(errOut, file+":1: ") {
 			t.Errorf("reload of %q: exit %d, %s%s, want %s", bad, code, out, errOut, want)
 		}
@@ -140,15 +140,15 @@ func TestEdgeReloadChecksThePolicy(t *testing.T) {
 	}
 
 	put(`return { rules = { { name = "slow", key = "ip", rate = "1r/h", delay = true } } }`)
-	if code, _, errOut := invoke(t, "policy", "check", file); code != exitOK || !strings.Contains(errOut, "warning: ") {
+	if code, _, errOut := call(t, "policy check "+file); code != exitOK || !strings.Contains(errOut, "warning: ") {
 		t.Errorf("the policy has no warning: exit %d, %s", code, errOut)
 	}
-	if code, out, errOut := invoke(t, "edge", "reload", "--prefix", prefix); code != exitOK || out+errOut != "" {
+	if code, out, errOut := call(t, "edge reload --prefix "+prefix); code != exitOK || out+errOut != "" {
 		t.Errorf("reload with a warning: exit %d, %s%s", code, out, errOut)
 	}
 	testenv.Eventually(t, time.Minute, "the new policy is in effect",
 		func() bool { return status() == http.StatusTooManyRequests })
-	code, out, errOut := invoke(t, "edge", "reload", "--prefix", t.TempDir())
+	code, out, errOut := call(t, "edge reload --prefix "+t.TempDir())
 	if code != exitUsage || out != "" || !strings.HasPrefix(errOut, "sluice: edge: no edge runs in ") ||
 		!strings.HasSuffix(errOut, ": set --prefix to the directory of the running edge\n") {
 		t.Errorf("without an edge: exit %d, %s%s", code, out, errOut)
@@ -198,7 +198,7 @@ func TestEdgeReloadRejectsAFleetRuleWithoutARedisServer(t *testing.T) {
 	prefix, _ := runEdge(t, "--listen", testenv.FreeAddress(t), "--policy", "p.lua")
 	put(`{ name = "buy", key = "ip", rate = "1r/s", burst = 9, scope = "fleet" }`)
 	_, _, want := call(t, "edge -t --root= --upstream 127.0.0.1:1 --policy p.lua", envSecret+"="+testSecret)
-	code, out, errOut := invoke(t, "edge", "reload", "--prefix", prefix)
+	code, out, errOut := call(t, "edge reload --prefix "+prefix)
 	if code != exitUsage || out != "" || errOut != want || !strings.HasPrefix(want, `sluice: p.lua: rule "buy" has `) {
 		t.Errorf("reload: exit %d, %s%s, want %s", code, out, errOut, want)
 	}

@@ -120,7 +120,7 @@ func TestEdgeLogsWhatItHasLoaded(t *testing.T) {
 	t.Parallel()
 	address := testenv.FreeAddress(t)
 	file := write(t, "policy.lua", "return { rules = {} }")
-	_, keys, _ := invoke(t, "keys", "new", "--kid", "k1")
+	_, keys, _ := call(t, "keys new --kid k1")
 	set := write(t, "keys.json", keys)
 	prefix, log := runEdge(t, "--listen", address, "--policy", file, "--token-keys", set)
 	loaded := func(text string) {
@@ -150,7 +150,7 @@ func TestEdgeLogsWhatItHasLoaded(t *testing.T) {
 	if err := os.WriteFile(file, []byte(oneRule), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, errOut := invoke(t, "edge", "reload", "--prefix", prefix); code != exitOK {
+	if code, out, errOut := call(t, "edge reload --prefix "+prefix); code != exitOK {
 		t.Fatalf("reload: exit %d, %s%s", code, out, errOut)
 	}
 	loaded("INF policy: " + file + "; rules: 1; token keys: EdDSA k1, HS256 from=nginx\n")

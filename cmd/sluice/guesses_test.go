@@ -150,7 +150,7 @@ func TestGuesses(t *testing.T) {
 		if wrong {
 			env[envAdminToken] = "wrong"
 		}
-		stdout, stderr, code := sluice(t, env, strings.Fields(replace.Replace(line))...)
+		code, stdout, stderr := sluice(t, env, strings.Fields(replace.Replace(line))...)
 		if code != exitOK && strings.Count(stderr, "\n") != 1 {
 			t.Errorf("sluice %s: the error is not one line: %q", line, stderr)
 		}

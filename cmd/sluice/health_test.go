@@ -14,7 +14,7 @@ func TestHealthChecksWhatTheEnvironmentNames(t *testing.T) {
 		envRedis:    {"redis://" + address, "sluice: not ready: Redis: dial tcp " + address + ": connect: connection refused\n"},
 		envDatabase: {"postgres://sluice@" + address + "/sluice", "sluice: store: probe: temporarily unavailable: "},
 	} {
-		_, stderr, code := sluice(t, map[string]string{envData: t.TempDir(), name: c.value}, "health")
+		code, _, stderr := sluice(t, map[string]string{envData: t.TempDir(), name: c.value}, "health")
 		if code != exitFail || !strings.HasPrefix(stderr, c.begins) || strings.Contains(stderr, ";") {
 			t.Errorf("%s: exit %d, %q, want %q", name, code, stderr, c.begins)
 		}
@@ -26,7 +26,7 @@ func TestHealthRejectsInvalidURLs(t *testing.T) {
 	for name, want := range map[string]string{
 		envRedis: ": bad Redis URL: want redis://", envDatabase: ": database URL: must begin with postgres:// or sqlite:",
 	} {
-		_, stderr, code := sluice(t, map[string]string{envData: t.TempDir(), name: "mysql://127.0.0.1"}, "health")
+		code, _, stderr := sluice(t, map[string]string{envData: t.TempDir(), name: "mysql://127.0.0.1"}, "health")
 		if code != exitUsage || !strings.HasPrefix(stderr, "sluice: "+name+want) {
 			t.Errorf("exit %d, %q, want %q", code, stderr, name+want)
 		}
@@ -37,14 +37,14 @@ func TestHealthRejectsInvalidURLs(t *testing.T) {
 func TestHealthReportsRedisThatRejectsWrites(t *testing.T) {
 	r := testenv.StartRedis(t)
 	env := map[string]string{envData: t.TempDir(), envRedis: r.URL}
-	if _, stderr, code := sluice(t, env, "health"); code != 0 {
+	if code, _, stderr := sluice(t, env, "health"); code != 0 {
 		t.Errorf("writable: exit %d, %q", code, stderr)
 	}
 	if err := r.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	const want = "sluice: not ready: Redis: NOREPLICAS "
-	if _, stderr, code := sluice(t, env, "health"); code != exitFail || !strings.HasPrefix(stderr, want) {
+	if code, _, stderr := sluice(t, env, "health"); code != exitFail || !strings.HasPrefix(stderr, want) {
 		t.Errorf("too few replicas: exit %d, %q, want %q", code, stderr, want)
 	}
 	if keys := r.Client().DBSize(t.Context()).Val(); keys != 0 {
@@ -63,7 +63,7 @@ func TestHealthOfAStartingUpFails(t *testing.T) {
 	defer unlock()
 	want := "sluice: not ready: sluice up has not completed a start with --data " + dir + "\n"
 	for _, env := range []map[string]string{{envData: dir}, {envData: dir, envRedis: r.URL}} {
-		if _, stderr, code := sluice(t, env, "health"); code != exitFail || stderr != want {
+		if code, _, stderr := sluice(t, env, "health"); code != exitFail || stderr != want {
 			t.Errorf("%v: exit %d, %q, want %q", env, code, stderr, want)
 		}
 	}
@@ -78,11 +78,11 @@ func TestHealthIgnoresTheLockFileOfAnEndedProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlock()
-	if _, stderr, code := sluice(t, map[string]string{envData: dir, envRedis: r.URL}, "health"); code != exitOK {
+	if code, _, stderr := sluice(t, map[string]string{envData: dir, envRedis: r.URL}, "health"); code != exitOK {
 		t.Errorf("exit %d, %q", code, stderr)
 	}
 	want := "sluice: not ready: sluice up has not completed a start with --data " + dir + "\n"
-	if _, stderr, code := sluice(t, map[string]string{envData: dir}, "health"); code != exitFail || stderr != want {
+	if code, _, stderr := sluice(t, map[string]string{envData: dir}, "health"); code != exitFail || stderr != want {
 		t.Errorf("without a store: exit %d, %q, want %q", code, stderr, want)
 	}
 }

@@ -14,7 +14,7 @@ import (
 func wantUsage(t *testing.T, want string, args ...string) {
 	t.Helper()
 	env := map[string]string{envSecret: testSecret, envServer: "127.0.0.1:1", envAdminToken: "hush", envData: t.TempDir()}
-	if _, stderr, code := sluice(t, env, args...); code != exitUsage || stderr != "sluice: "+want+"\n" {
+	if code, _, stderr := sluice(t, env, args...); code != exitUsage || stderr != "sluice: "+want+"\n" {
 		t.Errorf("sluice %q: exit %d, %q, want %q", args, code, stderr, want)
 	}
 }
@@ -48,7 +48,7 @@ func TestEmptyFilterOfDeadOrdersIsRejected(t *testing.T) {
 
 // A command that has sent nothing has not begun.
 func TestSettlementWithoutAServerHasNotBegun(t *testing.T) {
-	_, stderr, code := sluice(t, map[string]string{envData: t.TempDir()}, "dead", "retry", "--all")
+	code, _, stderr := sluice(t, map[string]string{envData: t.TempDir()}, "dead", "retry", "--all")
 	if code != exitUsage || !strings.HasPrefix(stderr, "sluice: no server: set --server, ") {
 		t.Errorf("exit %d, %q", code, stderr)
 	}
@@ -74,7 +74,7 @@ func TestTextThatCannotBeSent(t *testing.T) {
 	}
 	env := map[string]string{envServer: "127.0.0.1:1", envAdminToken: "hush\nhush", envData: t.TempDir()}
 	const want = "sluice: SLUICE_ADMIN_TOKEN has control characters: want one line of text\n"
-	if _, stderr, code := sluice(t, env, "sale", "restock", "shoe", "--add", "1"); code != exitUsage || stderr != want {
+	if code, _, stderr := sluice(t, env, "sale", "restock", "shoe", "--add", "1"); code != exitUsage || stderr != want {
 		t.Errorf("exit %d, %q, want %q", code, stderr, want)
 	}
 }

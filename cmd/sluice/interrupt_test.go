@@ -160,7 +160,7 @@ func TestRehearseChecksTheDirectoryFirst(t *testing.T) {
 	const dir = "/proc"
 	env := map[string]string{envServer: "http://127.0.0.1:1", envAdminToken: "hush", envData: t.TempDir(),
 		envSecret: strings.Repeat("s", 32)}
-	_, stderr, code := sluice(t, env, "rehearse", "shoe", "--target", "http://127.0.0.1:1", "--out", dir)
+	code, _, stderr := sluice(t, env, "rehearse", "shoe", "--target", "http://127.0.0.1:1", "--out", dir)
 	const want = "sluice: --out: no file can be created in \"/proc\": no such file or directory: name another directory\n"
 	if code != exitUsage || stderr != want {
 		t.Errorf("exit %d, %q, want %q", code, stderr, want)

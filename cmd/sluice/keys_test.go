@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,31 +10,6 @@ import (
 
 const testSecret = "a secret of the test, of 32 bytes at least"
 
-// call runs the program with an environment of env alone, given as NAME=value.
-func call(t *testing.T, args string, env ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	getenv := func(name string) string {
-		for _, pair := range env {
-			if n, value, _ := strings.Cut(pair, "="); n == name {
-				return value
-			}
-		}
-		return ""
-	}
-	var out, errOut bytes.Buffer
-	code = run(t.Context(), strings.Fields(args), getenv, &out, &errOut)
-	return code, out.String(), errOut.String()
-}
-
-func file(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "keys.json")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestKeysAndTokensGoTogether(t *testing.T) {
 	none := "--data " + t.TempDir()
 	for _, alg := range []string{token.EdDSA, token.ES256, token.PS256, token.RS256} {
@@ -45,12 +17,12 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("%s: exit %d, %s", alg, code, stderr)
 		}
-		path := file(t, private)
+		path := write(t, "keys.json", private)
 		code, public, stderr := call(t, "keys public "+path)
 		if code != 0 || strings.Contains(public, `"d"`) {
 			t.Fatalf("%s: exit %d, %s%s", alg, code, stderr, public)
 		}
-		keys, err := token.Open(file(t, public), "", token.Options{})
+		keys, err := token.Open(write(t, "keys.json", public), "", token.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +32,7 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 				t.Errorf("%s, %s: exit %d, %s; %q, %v", alg, how, code, stderr, sub, err)
 			}
 		}
-		if code, _, stderr := call(t, "token --user ann --token-keys "+file(t, public)+" --kid k1"); code != exitUsage ||
+		if code, _, stderr := call(t, "token --user ann --token-keys "+write(t, "keys.json", public)+" --kid k1"); code != exitUsage ||
 			!strings.Contains(stderr, "no private part") {
 			t.Errorf("a public key signs: exit %d, %s", code, stderr)
 		}
@@ -68,12 +40,12 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 	// A secret signs as it always has, also beside a file of keys, unless a kid is named.
 	_, hs, _ := call(t, "keys new --kid k2 --alg HS256")
 	key := tokentest.Key(t, testSecret)
-	_, raw, _ := call(t, "token --user ann", "SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_TOKEN_KEYS="+file(t, hs))
+	_, raw, _ := call(t, "token --user ann", "SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_TOKEN_KEYS="+write(t, "keys.json", hs))
 	if sub, err := key.Verify(strings.TrimSpace(raw)); sub != "ann" {
 		t.Errorf("beside a file: %q, %v", sub, err)
 	}
-	_, raw, _ = call(t, "token --user ann --kid k2", "SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_TOKEN_KEYS="+file(t, hs))
-	keys, err := token.Open(file(t, hs), testSecret, token.Options{})
+	_, raw, _ = call(t, "token --user ann --kid k2", "SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_TOKEN_KEYS="+write(t, "keys.json", hs))
+	keys, err := token.Open(write(t, "keys.json", hs), testSecret, token.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +60,8 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 // Every error is one line and exit 2, before anything is started.
 func TestInvalidKeysAreUsageErrors(t *testing.T) {
 	_, private, _ := call(t, "keys new --kid k1")
-	twice := file(t, private)
-	bad := file(t, `{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}`)
+	twice := write(t, "keys.json", private)
+	bad := write(t, "keys.json", `{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}`)
 	const n = "n must be base64url of an odd number of 2048 to 8192 bits"
 	backend := "backend --redis redis://127.0.0.1:1/0 --database sqlite:none.db"
 	for _, c := range []struct {

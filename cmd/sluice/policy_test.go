@@ -19,23 +19,6 @@ import (
 	"sluice/test/testenv"
 )
 
-// invoke runs the program with arguments, in an environment that has nothing.
-func invoke(t *testing.T, args ...string) (code int, out, errOut string) {
-	t.Helper()
-	var o, e bytes.Buffer
-	code = run(t.Context(), args, func(string) string { return "" }, &o, &e)
-	return code, o.String(), e.String()
-}
-
-func write(t *testing.T, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestPolicyCheckPrintsEachErrorOnItsOwnLine(t *testing.T) {
 	bad := write(
 		t,
@@ -43,7 +26,7 @@ func TestPolicyCheckPrintsEachErrorOnItsOwnLine(t *testing.T) {
 		"return {\n rules = {\n  { name = 'a', key = 'ip', rate = '0r/s' },\n  { name = 'a', key = 'ip', rate = '1r/s', "+
 			"brust = 2 },\n },\n}",
 	)
-	code, out, errOut := invoke(t, "policy", "check", bad)
+	code, out, errOut := call(t, "policy check "+bad)
 	want := bad + `:3: rate "0r/s" must be more than zero: "1r/h" admits almost nothing` + "\n" +
 		bad + `:4: a rule has no field "brust": did you mean "burst"?` + "\n" + bad + `:4: rule 2 is named "a" like rule 1: names must differ` + "\n"
 	if code != exitUsage || out != "" || errOut != want {
@@ -60,7 +43,7 @@ func TestPolicyCheckEscapesTheNameOfTheFile(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, _, errOut := invoke(t, "policy", "check", file)
+		_, _, errOut := sluice(t, nil, "policy", "check", file)
 		if want = dir + `/\u001b[31m; red.lua` + want; !strings.HasPrefix(errOut, want) || strings.Count(errOut, "\n") != 1 {
 			t.Errorf("printed %q, want %q", errOut, want)
 		}
@@ -70,7 +53,7 @@ func TestPolicyCheckEscapesTheNameOfTheFile(t *testing.T) {
 // The check reports a file that cannot be read as the edges do.
 func TestPolicyCheckReportsADirectory(t *testing.T) {
 	dir := t.TempDir()
-	code, _, errOut := invoke(t, "policy", "check", dir)
+	code, _, errOut := call(t, "policy check "+dir)
 	if _, err := policy.Read(dir); code != exitUsage || errOut != err.Error()+"\n" {
 		t.Errorf("exit %d, printed %q; the edges report %q", code, errOut, err)
 	}
@@ -78,25 +61,22 @@ func TestPolicyCheckReportsADirectory(t *testing.T) {
 
 func TestPolicyCheckFailsOnWarningsOnlyIfStrict(t *testing.T) {
 	odd := write(t, "odd.lua", `return { rules = { { name = "slow", key = "ip", rate = "1r/s", delay = true } } }`)
-	code, out, errOut := invoke(t, "policy", "check", odd)
+	code, out, errOut := call(t, "policy check "+odd)
 	if code != exitOK || out != odd+" is valid: 1 rule, 1 warning\n" ||
 		!strings.HasPrefix(errOut, odd+`:1: warning: rule "slow" has delay = true without a burst`) {
 		t.Errorf("exit %d, printed %q and %q", code, out, errOut)
 	}
-	if code, out, _ := invoke(t, "policy", "check", "--strict", odd); code != exitUsage || out != "" {
+	if code, out, _ := call(t, "policy check --strict "+odd); code != exitUsage || out != "" {
 		t.Errorf("strict: exit %d, printed %q", code, out)
 	}
-	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--strict"); code != exitOK ||
-		errOut != "" {
+	if code, _, errOut := call(t, "policy check ../../lua/policy.lua --strict"); code != exitOK || errOut != "" {
 		t.Errorf("the shipped policy: exit %d, %s", code, errOut)
 	}
 	for _, args := range [][]string{
 		{"--zone", "0"}, {"--zone", "64x"}, {"--zone", ""}, {"--keys", "-1"}, {"--keys", "x"}, {"no.lua"}, {"a", "b"},
 	} {
-		if code, _, errOut := invoke(
-			t,
-			append([]string{"policy", "check"}, args...)...); code != exitUsage ||
-			strings.Count(errOut, "\n") != 1 {
+		code, _, errOut := sluice(t, nil, append([]string{"policy", "check"}, args...)...)
+		if code != exitUsage || strings.Count(errOut, "\n") != 1 {
 			t.Errorf("%v: exit %d, %q", args, code, errOut)
 		}
 	}
@@ -111,8 +91,7 @@ func TestPolicyCheckKnowsTheZone(t *testing.T) {
 	if !strings.Contains(string(conf), "\nlua_shared_dict sluice_buckets "+defaultZone+";") {
 		t.Errorf("sluice_buckets has not %s", defaultZone)
 	}
-	if code, _, errOut := invoke(t, "policy", "check", "../../lua/policy.lua", "--keys", "1000000", "--zone",
-		"64m"); code != exitOK ||
+	if code, _, errOut := call(t, "policy check ../../lua/policy.lua --keys 1000000 --zone 64m"); code != exitOK ||
 		!strings.Contains(errOut, "the zone of the nginx edge has 64 MB and needs 88") {
 		t.Errorf("exit %d, %s", code, errOut)
 	}
@@ -135,7 +114,7 @@ func TestPolicyReplayPrintsAReport(t *testing.T) {
 		"old.lua",
 		`return { rules = {} }`,
 	)
-	code, out, errOut := invoke(t, "policy", "replay", file, "--policy", strict, "--against", loose)
+	code, out, errOut := call(t, "policy replay "+file+" --policy "+strict+" --against "+loose)
 	if code != exitOK || errOut != "" || !strings.Contains(out, strict+" rejects 6 of 10 requests (60%)") ||
 		!strings.Contains(out, "ip 192.0.2.0 ") {
 		t.Errorf("exit %d, %s, printed\n%s", code, errOut, out)
@@ -143,7 +122,7 @@ func TestPolicyReplayPrintsAReport(t *testing.T) {
 	if strings.Contains(out, "\x1b") {
 		t.Error("a report that goes to no terminal has colours")
 	}
-	code, out, _ = invoke(t, "policy", "replay", file, "--policy", strict, "--against", loose, "--json")
+	code, out, _ = call(t, "policy replay "+file+" --policy "+strict+" --against "+loose+" --json")
 	var report struct {
 		Policy     struct{ Refused int }
 		Against    struct{ Refused int }
@@ -167,7 +146,7 @@ func TestPolicyReplayRejectsInvalidInput(t *testing.T) {
 		if !strings.Contains(strings.Join(args, " "), "--policy") {
 			args = append(args, "--policy", policy)
 		}
-		code, out, errOut := invoke(t, append([]string{"policy", "replay"}, args...)...)
+		code, out, errOut := call(t, "policy replay "+strings.Join(args, " "))
 		if code != exitUsage || out != "" || strings.Count(errOut, "\n") != 1 {
 			t.Errorf("%v: exit %d, %q, %q", args, code, out, errOut)
 		}
@@ -255,7 +234,7 @@ func TestGatewayAccessLogIsReadByReplay(t *testing.T) {
 	if code := <-done; code != exitOK {
 		t.Errorf("the gateway ended with %d", code)
 	}
-	code, out, errText := invoke(t, "policy", "replay", log+".1", log, "--policy", policy)
+	code, out, errText := call(t, "policy replay "+log+".1 "+log+" --policy "+policy)
 	if code != exitOK || !strings.Contains(out, "3 lines, 3 requests") ||
 		!strings.Contains(out, "in the log: 2 rejected") ||
 		!strings.Contains(out, policy+" rejects 2 of 3 requests") {

@@ -51,7 +51,7 @@ func TestCleanRemovesTheOtherRehearsalsAfterAnError(t *testing.T) {
 		mux.HandleFunc("GET /admin/v1/sales", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"sales":[]}`) })
 		s := httptest.NewServer(mux)
 		env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir()}
-		out, stderr, code := sluice(t, env, append([]string{"rehearse", "clean"}, strings.Fields(c.args)...)...)
+		code, out, stderr := sluice(t, env, append([]string{"rehearse", "clean"}, strings.Fields(c.args)...)...)
 		if code != c.code || out != c.out || stderr != c.err {
 			t.Errorf("clean %s of %v: exit %d, %q and %q; want %d, %q and %q",
 				c.args, c.statuses, code, out, stderr, c.code, c.out, c.err)
@@ -75,7 +75,7 @@ func TestRehearseRejectsAnIDThatIsAPath(t *testing.T) {
 		}))
 		env := map[string]string{envServer: s.URL, envAdminToken: "hush", envData: t.TempDir(),
 			envSecret: strings.Repeat("s", 32)}
-		_, stderr, code := sluice(t, env, "rehearse", "shoe", "--buyers", "1", "--span", "100ms", "--max-drain", "1ms",
+		code, _, stderr := sluice(t, env, "rehearse", "shoe", "--buyers", "1", "--span", "100ms", "--max-drain", "1ms",
 			"--target", s.URL, "--out", t.TempDir())
 		want := fmt.Sprintf("sluice: the server returned %q as the id of the rehearsal\n", id)
 		if code != exitFail || stderr != want {

@@ -30,7 +30,7 @@ func TestRepeatedCreateIsTheSameRequest(t *testing.T) {
 	for _, more := range [][]string{nil, {"--opens", "-5m"}, {"--id", "shoe"}, {"--opens", "2026-11-27T10:00:00Z"}} {
 		bodies = nil
 		args := append(create[:len(create):len(create)], more...)
-		_, stderr, code := sluice(t, env, args...)
+		code, _, stderr := sluice(t, env, args...)
 		flags := regexp.MustCompile(`\(to repeat it without creating a second sale: (.*)\)\n$`).FindStringSubmatch(stderr)
 		if code != exitFail || flags == nil {
 			t.Fatalf("%v: exit %d, %q", more, code, stderr)
@@ -46,22 +46,22 @@ func TestRepeatedCreateIsTheSameRequest(t *testing.T) {
 		}
 	}
 	for _, status = range []int{400, 401, 404, 409} { // nothing is stored
-		if _, stderr, _ := sluice(t, env, create...); strings.Contains(stderr, "repeat") {
+		if _, _, stderr := sluice(t, env, create...); strings.Contains(stderr, "repeat") {
 			t.Errorf("after a %d: %q", status, stderr)
 		}
 	}
 	const differs = "sluice: sale shoe exists already with other values, or was opened early or described since: " +
 		"see sluice sale show shoe, or choose another --id\n"
-	if _, stderr, code := sluice(t, env, append(create, "--id", "shoe")...); code != exitFail || stderr != differs {
+	if code, _, stderr := sluice(t, env, append(create, "--id", "shoe")...); code != exitFail || stderr != differs {
 		t.Errorf("exit %d, %q, want %q", code, stderr, differs)
 	}
 	delete(env, envServer)
-	if _, stderr, code := sluice(t, env, create...); code != exitUsage || strings.Contains(stderr, "repeat") {
+	if code, _, stderr := sluice(t, env, create...); code != exitUsage || strings.Contains(stderr, "repeat") {
 		t.Errorf("without a server: exit %d, %q", code, stderr)
 	}
 	env[envServer] = s.URL
 	s.Close()
-	if _, stderr, _ := sluice(t, env, create...); !strings.Contains(stderr, "second sale: --id ") {
+	if _, _, stderr := sluice(t, env, create...); !strings.Contains(stderr, "second sale: --id ") {
 		t.Errorf("without an answer: %q", stderr)
 	}
 }

@@ -37,11 +37,10 @@ func TestTokenCheck(t *testing.T) {
 	if code != exitOK {
 		t.Fatal(stderr)
 	}
-	secret := func(key string) string { return map[string]string{envSecret: testSecret}[key] }
-	var out, errOut strings.Builder
 	args := append([]string{"token", "check", "Bearer " + strings.TrimSpace(stdout)}, strings.Fields(none)...)
-	if code := run(t.Context(), args, secret, &out, &errOut); code != exitOK || !strings.Contains(out.String(), "bob") {
-		t.Errorf("exit %d, %s%s", code, out.String(), errOut.String())
+	code, stdout, stderr = sluice(t, map[string]string{envSecret: testSecret}, args...)
+	if code != exitOK || !strings.Contains(stdout, "bob") {
+		t.Errorf("exit %d, %s%s", code, stdout, stderr)
 	}
 }
 

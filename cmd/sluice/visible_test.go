@@ -47,7 +47,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 		"order show 1", "webhook list", "webhook show ep_2", "webhook deliveries ep_1 1",
 		"sale list --json", "dead list --json", "webhook deliveries ep_1 1 --json", "__complete sale show ",
 	} {
-		stdout, stderr, _ := sluice(t, env, strings.Split(args, " ")...)
+		_, stdout, stderr := sluice(t, env, strings.Split(args, " ")...)
 		if at := strings.IndexAny(stdout+stderr, "\x1b\a\u009b\u202e\u2066\x7f"); at >= 0 {
 			t.Errorf("sluice %s: %q", args, stdout+stderr)
 		}
@@ -97,7 +97,7 @@ func TestControlCharactersOfProgressAreEscaped(t *testing.T) {
 		},
 		"sale rebuild --all": {`a\u001b[2J\u009b31m\u202eb`},
 	} {
-		_, stderr, _ := sluice(t, env, strings.Fields(command)...)
+		_, _, stderr := sluice(t, env, strings.Fields(command)...)
 		if strings.ContainsAny(stderr, "\x1b\u009b\u202e") {
 			t.Errorf("sluice %s: %q", command, stderr)
 		}
@@ -118,7 +118,7 @@ func TestControlCharactersOfAnImportAreEscaped(t *testing.T) {
 	if err := os.WriteFile(file, []byte(ingress), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stdout, stderr, code := sluice(t, nil, "policy", "import", file)
+	code, stdout, stderr := sluice(t, nil, "policy", "import", file)
 	for name, text := range map[string]string{"the policy": stdout, "the notes": stderr} {
 		if strings.ContainsAny(text, "\x1b\a\u009b\u202e\u2066\x7f") || !strings.Contains(text, "gnitirw") {
 			t.Errorf("%s: exit %d: %q", name, code, text)
