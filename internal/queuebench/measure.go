@@ -101,16 +101,22 @@ type taker struct {
 	line     line
 	consumer queue.Consumer // empty: not registered
 	batches  int
+	last     string // batch that the next take acknowledges; empty: none
 }
 
-func (t *taker) take(ctx context.Context, limit int, ack string) (b queue.Batch, lost bool, err error) {
+// take acknowledges the batch before and takes the next one. lost: the lease of the batch before had expired.
+func (t *taker) take(ctx context.Context, limit int) (b queue.Batch, lost bool, err error) {
 	if t.consumer == "" {
 		if t.consumer, err = t.line.Register(ctx, queue.NewConsumerName()); err != nil {
 			return queue.Batch{}, false, err
 		}
 	}
 	t.batches++
-	return t.line.TakeAs(ctx, t.consumer.BatchID(t.batches), limit, ack)
+	b, lost, err = t.line.TakeAs(ctx, t.consumer.BatchID(t.batches), limit, t.last)
+	if t.last = ""; len(b.Messages) > 0 {
+		t.last = b.ID
+	}
+	return b, lost, err
 }
 
 // drain takes n messages and returns their serials in the order in which they were taken.
@@ -121,8 +127,8 @@ func drain(ctx context.Context, q line, n, takers int) (serials []int64, took ti
 	for range takers {
 		g.Go(func() error {
 			t := taker{line: q}
-			for ack := ""; ; {
-				b, lost, err := t.take(ctx, Batch, ack)
+			for {
+				b, lost, err := t.take(ctx, Batch)
 				switch {
 				case err != nil:
 					return err
@@ -136,7 +142,6 @@ func drain(ctx context.Context, q line, n, takers int) (serials []int64, took ti
 					serials = append(serials, m.Serial)
 				}
 				mu.Unlock()
-				ack = b.ID
 			}
 		})
 	}
@@ -193,20 +198,18 @@ func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50,
 	waits := make([]time.Duration, 0, n)
 	g.Go(func() error {
 		t := taker{line: s.queue()}
-		for ack := ""; len(waits) < n; {
-			b, _, err := t.take(ctx, Batch, ack)
+		for len(waits) < n {
+			b, _, err := t.take(ctx, Batch)
 			if err != nil {
 				return err
 			}
 			now := time.Now()
-			ack = ""
 			if len(b.Messages) == 0 {
 				if _, err := s.queue().Wait(ctx, time.Second); err != nil {
 					return err
 				}
 				continue
 			}
-			ack = b.ID
 			mu.Lock()
 			for _, m := range b.Messages {
 				var i int
@@ -249,7 +252,7 @@ func examine(ctx context.Context, s subject, o Options) (r Row, err error) {
 		return r, err
 	}
 	t := taker{line: s.queue()}
-	first, _, err := t.take(ctx, takenBatch, "")
+	first, _, err := t.take(ctx, takenBatch)
 	if err != nil {
 		return r, err
 	}
@@ -275,8 +278,8 @@ func killWorker(ctx context.Context, s subject) (Loss, error) {
 	if err := fill(ctx, s, queued, shortLease); err != nil {
 		return Loss{}, err
 	}
-	t := taker{line: s.queue()}
-	gone, _, err := t.take(ctx, takenBatch, "")
+	killed, t := taker{line: s.queue()}, taker{line: s.queue()}
+	gone, _, err := killed.take(ctx, takenBatch)
 	if err != nil {
 		return Loss{}, err
 	}
@@ -287,14 +290,12 @@ func killWorker(ctx context.Context, s subject) (Loss, error) {
 	rest := 0
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	for ack := ""; rest < queued && ctx.Err() == nil; {
-		b, _, err := t.take(ctx, Batch, ack)
-		if err != nil {
-			return Loss{}, err
+	for rest < queued && ctx.Err() == nil {
+		b, _, err := t.take(ctx, Batch)
+		if err == nil && len(b.Messages) == 0 {
+			_, err = s.queue().Wait(ctx, 50*time.Millisecond)
 		}
-		if ack = ""; len(b.Messages) > 0 {
-			ack = b.ID
-		} else if _, err := s.queue().Wait(ctx, 50*time.Millisecond); err != nil {
+		if err != nil {
 			return Loss{}, err
 		}
 		for _, m := range b.Messages {
@@ -317,7 +318,7 @@ func killServer(ctx context.Context, s subject) (*Loss, error) {
 		return nil, err
 	}
 	t := taker{line: s.queue()}
-	if _, _, err := t.take(ctx, takenBatch, ""); err != nil {
+	if _, _, err := t.take(ctx, takenBatch); err != nil {
 		return nil, err
 	}
 	ours, err := s.kill(ctx)
