@@ -114,11 +114,16 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 		return err
 	}
 	flags.warn(p.logger())
-	own, err := flags.useOwnStores(ctx, data)
-	if err != nil {
-		return err
+	own := ownStores{redis: flags.stores.Redis == "", database: flags.stores.Database == ""}
+	if own.database {
+		flags.stores.Database = "sqlite:" + data.path(databaseFile)
 	}
-	defer own.stop()
+	if own.redis {
+		if flags.stores.Embedded, err = assemble.StartEmbeddedRedis(ctx); err != nil {
+			return err
+		}
+		defer flags.stores.Embedded.Close()
+	}
 	registry := newRegistry()
 	work := assemble.WorkerConfig{Concurrency: 2, Batch: 500, Counters: worker.NewCounters(registry)}
 	flags.stores.Queue.OnReclaim = work.Counters.Reclaimed
@@ -177,28 +182,7 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 const trimAfter = 5 * time.Second
 
 // ownStores lists the stores that live in the process.
-type ownStores struct {
-	redis, database bool
-	stop            func()
-}
-
-// useOwnStores replaces a Redis or database that is not configured: an embedded Redis starts, and SQLite writes to the
-// data directory.
-func (flags *upFlags) useOwnStores(ctx context.Context, data dataDir) (ownStores, error) {
-	own := ownStores{redis: flags.stores.Redis == "", database: flags.stores.Database == "", stop: func() {}}
-	if own.database {
-		flags.stores.Database = "sqlite:" + data.path(databaseFile)
-	}
-	if own.redis {
-		embedded, err := assemble.StartEmbeddedRedis(ctx)
-		if err != nil {
-			return own, err
-		}
-		own.stop = embedded.Close
-		flags.stores.Embedded = embedded
-	}
-	return own, nil
-}
+type ownStores struct{ redis, database bool }
 
 // startBackend returns a backend with token keys, verified stores, the demo sale and registered groups. It waits while
 // a store is unavailable.
