@@ -32,8 +32,8 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 				t.Errorf("%s, %s: exit %d, %s; %q, %v", alg, how, code, stderr, sub, err)
 			}
 		}
-		if code, _, stderr := call(t, "token --user ann --token-keys "+write(t, "keys.json", public)+" --kid k1"); code != exitUsage ||
-			!strings.Contains(stderr, "no private part") {
+		code, _, stderr = call(t, "token --user ann --token-keys "+write(t, "keys.json", public)+" --kid k1")
+		if code != exitUsage || !strings.Contains(stderr, "no private part") {
 			t.Errorf("a public key signs: exit %d, %s", code, stderr)
 		}
 	}
