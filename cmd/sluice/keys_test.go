@@ -40,11 +40,12 @@ func TestKeysAndTokensGoTogether(t *testing.T) {
 	// A secret signs as it always has, also beside a file of keys, unless a kid is named.
 	_, hs, _ := call(t, "keys new --kid k2 --alg HS256")
 	key := tokentest.Key(t, testSecret)
-	_, raw, _ := call(t, "token --user ann", "SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_TOKEN_KEYS="+write(t, "keys.json", hs))
+	both := []string{"SLUICE_TOKEN_SECRET=" + testSecret, "SLUICE_TOKEN_KEYS=" + write(t, "keys.json", hs)}
+	_, raw, _ := call(t, "token --user ann", both...)
 	if sub, err := key.Verify(strings.TrimSpace(raw)); sub != "ann" {
 		t.Errorf("beside a file: %q, %v", sub, err)
 	}
-	_, raw, _ = call(t, "token --user ann --kid k2", "SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_TOKEN_KEYS="+write(t, "keys.json", hs))
+	_, raw, _ = call(t, "token --user ann --kid k2", both...)
 	keys, err := token.Open(write(t, "keys.json", hs), testSecret, token.Options{})
 	if err != nil {
 		t.Fatal(err)
