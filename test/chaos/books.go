@@ -104,7 +104,12 @@ func eachRow(ctx context.Context, db *pgx.Conn, sql string, note func(), into ..
 }
 
 // Keys contain the hash tag of their shard, sluice:{0}:..., so the patterns match any shard.
-func scan(ctx context.Context, servers []redisconn.Client, pattern string, each func(redisconn.Client, string) error) error {
+func scan(
+	ctx context.Context,
+	servers []redisconn.Client,
+	pattern string,
+	each func(redisconn.Client, string) error,
+) error {
 	for _, rdb := range servers {
 		found := rdb.Scan(ctx, 0, pattern, 1000).Iterator()
 		for found.Next(ctx) {
