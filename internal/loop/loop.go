@@ -1,5 +1,5 @@
-// Package loop provides the common parts of background loops: interruptible waits, retries, wake-ups, a context for
-// work that outlives a stop, and a pool that leases tasks, runs them and records their results.
+// Package loop provides the common parts of background loops: interruptible waits, ticks that loops share, retries,
+// wake-ups, a context for work that outlives a stop, and a pool that leases tasks, runs them and records their results.
 package loop
 
 import (
