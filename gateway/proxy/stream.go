@@ -34,15 +34,15 @@ const maxHTTP10 = 1 << 20
 // connection closes.
 func (p *Proxy) startStream(ctx *fasthttp.RequestCtx, r *Request, u *upstream, c *backendConn, length int,
 	reuse bool) error {
+	events := ascii.HasPrefixFold(ctx.Response.Header.ContentType(), "text/event-stream")
 	s := &stream{upstream: u, conn: c, body: c.reader, left: int64(max(length, -1)), silence: p.config.SilenceTimeout,
-		reuse: reuse && length >= 0}
+		reuse: reuse && length >= 0 && !events} // end may still be called when an event stream is closed
 	switch {
 	case length >= 0:
 		s.body = io.LimitReader(c.reader, s.left)
 	case length == -1:
 		s.body = httputil.NewChunkedReader(c.reader)
 	}
-	events := ascii.HasPrefixFold(ctx.Response.Header.ContentType(), "text/event-stream")
 	if length < 0 && !ctx.Request.Header.IsHTTP11() {
 		return s.buffer(ctx, r, events)
 	}
