@@ -48,7 +48,12 @@ func (d dataDir) open() (unlock func(), err error) {
 	if err != nil {
 		return nil, usage("--data %s: %w", d, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	lock := func(how int) error { return syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB) }
+	err = lock(syscall.LOCK_EX)
+	for err != nil && lock(syscall.LOCK_SH) == nil { // use has it for a moment
+		err = lock(syscall.LOCK_EX)
+	}
+	if err != nil {
 		f.Close()
 		return nil, usage("the data directory %s is in use by another sluice: stop it, or use --data with another "+
 			"directory", d)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -51,5 +53,26 @@ func TestUnreadableServerIsReported(t *testing.T) {
 				t.Errorf("%s: sluice %s: exit %d, %q, want %q", text, args, code, stderr, want)
 			}
 		}
+	}
+}
+
+// sluice health reads the lock of a directory. It must not prevent the start of sluice up.
+func TestDirectoryIsOpenedDuringHealthChecks(t *testing.T) {
+	d := dataDir(t.TempDir())
+	ctx, stop := context.WithCancel(t.Context())
+	var checks sync.WaitGroup
+	checks.Go(func() {
+		for ctx.Err() == nil {
+			d.use()
+		}
+	})
+	defer checks.Wait()
+	defer stop()
+	for range 1000 {
+		unlock, err := d.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock()
 	}
 }
