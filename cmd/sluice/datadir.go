@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"sluice/backend/events/notify"
 	"sluice/internal/token"
@@ -50,7 +51,8 @@ func (d dataDir) open() (unlock func(), err error) {
 	}
 	lock := func(how int) error { return syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB) }
 	err = lock(syscall.LOCK_EX)
-	for err != nil && lock(syscall.LOCK_SH) == nil { // use has it for a moment
+	for try := 0; err != nil && try < 200 && lock(syscall.LOCK_SH) == nil; try++ { // use has it for a moment
+		time.Sleep(time.Millisecond)
 		err = lock(syscall.LOCK_EX)
 	}
 	if err != nil {
