@@ -79,3 +79,22 @@ func TestUpgradeKeepsOldSecretsThatSign(t *testing.T) {
 		})
 	}
 }
+
+// docs/scale.md describes how an admin of a large database creates indexes before the upgrade.
+func TestUpgradeSkipsIndexesThatExist(t *testing.T) {
+	for version, indexes := range map[int64][]string{
+		5:  {"orders_sale ON orders (sale_id, id)", "payments_sale ON payments (sale_id, id)"},
+		11: {"webhook_deliveries_waiting ON webhook_deliveries (endpoint_id, number) WHERE state = 1"},
+	} {
+		databaseURL := storetest.BarePostgres(t)
+		at(t, databaseURL, version)
+		for _, index := range indexes {
+			storetest.Exec(t, databaseURL, "CREATE INDEX CONCURRENTLY "+index)
+		}
+		db, err := store.Open(t.Context(), databaseURL, store.Config{})
+		if err != nil {
+			t.Fatalf("from version %d: %v", version, err)
+		}
+		_ = db.Close()
+	}
+}
