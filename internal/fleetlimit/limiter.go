@@ -50,7 +50,9 @@ const (
 	capacity = 1 << 16     // keys, about 30 MB
 	pause    = time.Second // without calls after a failed one
 
-	concurrentReturns = 32 // calls that return slots
+	// concurrentReturns bounds the calls that return slots. A client on one processor has ten connections: leases, for
+	// which requests wait, need some, and a return that waits for one longer than timeout stops the limiter for pause.
+	concurrentReturns = 8
 )
 
 type shard struct {

@@ -215,6 +215,31 @@ func TestSlotsOfSeveralClientsAreReturnedConcurrently(t *testing.T) {
 	})
 }
 
+// An edge on one processor has ten connections. Leases, for which requests wait, need some of them.
+func TestReturnsLeaveConnectionsForLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, connections = 1024, 10
+		var mu sync.Mutex
+		running, most := 0, 0
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			running += n
+			most = max(most, running)
+		}
+		l := leasing(t, leasingRedis{returned: func(context.Context) error {
+			count(1)
+			time.Sleep(time.Millisecond) // until all calls that may run concurrently have begun
+			count(-1)
+			return nil
+		}}, func() float64 { return 0 }, clients)
+		l.Close()
+		if most >= connections {
+			t.Errorf("%d calls return slots concurrently, on %d connections", most, connections)
+		}
+	})
+}
+
 // heldRedis waits for a value from answers, then replies to a lease: no slot for an hour.
 type heldRedis struct {
 	redis.Scripter
