@@ -113,7 +113,7 @@ var mutants = []mutant{
 		"admit: another connection waits for the replicas",
 		"backend/admission/replicas.go",
 		"conn.Wait(",
-		"a.cfg.ReplicaClient(k.shard).Wait(",
+		"redisconn.Connect(a.cfg.ReplicaClient(k.shard)).Wait(",
 		admissionTest("TestOnlyTheServerThatDecidedConfirms"),
 	},
 	{
@@ -445,7 +445,7 @@ var mutants = []mutant{
 		"segments: a transfer of another deployment is read",
 		"backend/admission/segments.go",
 		"state.Loaded && s.deployment.owns(deployment) {",
-		"state.Loaded {",
+		"state.Loaded && (s.deployment.owns(deployment) || true) {",
 		admissionTest("TestUnitsOfAnotherDeploymentDoNotMove"),
 	},
 	{
