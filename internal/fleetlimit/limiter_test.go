@@ -229,7 +229,7 @@ func TestReturnsLeaveConnectionsForLeases(t *testing.T) {
 		}
 		l := leasing(t, leasingRedis{returned: func(context.Context) error {
 			count(1)
-			time.Sleep(time.Millisecond) // until all calls that may run concurrently have begun
+			<-time.After(time.Millisecond) // until all calls that may run concurrently have begun
 			count(-1)
 			return nil
 		}}, func() float64 { return 0 }, clients)
