@@ -28,6 +28,7 @@ const clusterQueryTimeout = 500 * time.Millisecond
 type cluster struct {
 	configured []string      // addresses in the URL
 	options    connector     // of the clients of a Server, without the address
+	queries    connector     // of the clients for queries, without the address
 	tls        *tls.Config   // nil: no TLS
 	timeout    time.Duration // of a query to all nodes
 	reads      singleflight.Group
@@ -89,6 +90,9 @@ func parseCluster(raw string) (*cluster, error) {
 		o.TLSConfig.ServerName = "" // that of each node is its own
 	}
 	c.options, c.tls = (*options)(o), o.TLSConfig
+	queries := *o
+	queries.DisableIdentity, queries.PoolSize = true, 2 // the identity takes a round trip of the timeout
+	c.queries = (*options)(&queries)
 	return c, nil
 }
 
@@ -163,7 +167,7 @@ func (c *cluster) node(addr string) Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.nodes[addr] == nil {
-		c.nodes[addr] = c.options.at(addr, nil).open(settings{timeouts: c.timeout, once: true}, 0)
+		c.nodes[addr] = c.queries.at(addr, nil).open(settings{timeouts: c.timeout, once: true}, 0)
 	}
 	return c.nodes[addr]
 }

@@ -46,3 +46,31 @@ func TestClientsOfFormerAddressesAreClosed(t *testing.T) {
 		c.mu.Unlock()
 	}
 }
+
+// The first query to a node sends the fewest commands, because all of them share one timeout.
+func TestQueriesSendNoIdentity(t *testing.T) {
+	s, err := server.NewServer("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	var identities atomic.Int64
+	for name, reply := range map[string]func(*server.Peer){
+		"CLIENT":  func(p *server.Peer) { identities.Add(1); p.WriteOK() },
+		"CLUSTER": func(p *server.Peer) { p.WriteBulk("a :1@1 myself,master - 0 0 1 connected 0-9\n") },
+	} {
+		if err := s.Register(name, func(p *server.Peer, _ string, _ []string) { reply(p) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := parseCluster(clusterScheme + s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.readAll(); err != nil {
+		t.Fatal(err)
+	}
+	if n := identities.Load(); n > 0 {
+		t.Errorf("a query sent its identity by %d commands", n)
+	}
+}
