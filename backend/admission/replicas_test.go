@@ -31,11 +31,7 @@ func newReplicated(t *testing.T) replicated {
 	f := replicated{
 		t: t, master: master, first: testenv.StartReplica(t, master.Addr), second: testenv.StartReplica(t, master.Addr),
 	}
-	c, err := redisconn.Open(master.URL, testenv.WithoutTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := testenv.OpenPatient(t, master.URL)
 	f.shop = newShop(c)
 	f.groups.timeout = time.Minute // only the wait for replicas may time out
 	cfg := &f.Admitter.cfg

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
 )
@@ -17,11 +16,7 @@ const tooLong = 20 * time.Second
 // order numbers.
 func TestAdmitReturnsAtItsDeadlineWhenRedisStalls(t *testing.T) {
 	r := testenv.StartRedis(t)
-	client, err := redisconn.Open(r.URL, testenv.WithoutTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := testenv.OpenPatient(t, r.URL)
 	if err := NewStock(StockConfig{Client: client}).Load(t.Context(), onSale("shoe", 10, 1), none); err != nil {
 		t.Fatal(err)
 	}

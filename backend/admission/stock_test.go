@@ -103,11 +103,7 @@ func TestLoadCountsRowsAndQueuedOrdersOnce(t *testing.T) {
 func TestUnreachableRedisIsUnavailableInTime(t *testing.T) {
 	r := testenv.StartRedis(t)
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
-	c, err := redisconn.Open(r.URL, testenv.WithoutTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := testenv.OpenPatient(t, r.URL)
 	h := newShop(c)
 	h.put(t, onSale("s", 10, 1))
 	h.want(t, "s", "ann", "k", sale.Accepted)

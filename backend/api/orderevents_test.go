@@ -51,11 +51,7 @@ type livePages struct {
 func serveLive(t *testing.T, limits notify.LiveConfig) *livePages {
 	t.Helper()
 	mini := miniredis.RunT(t)
-	client, err := redisconn.Open("redis://"+mini.Addr(), testenv.WithoutTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	client := testenv.OpenPatient(t, "redis://"+mini.Addr())
 	limits.Log = servertest.Quiet()
 	live := notify.NewLive(client, keyspace.Space{}, limits)
 	w := newWorld()

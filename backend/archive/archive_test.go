@@ -23,7 +23,6 @@ import (
 	"sluice/backend/audit"
 	"sluice/backend/events"
 	"sluice/backend/redis/keyspace"
-	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -45,11 +44,7 @@ type world struct {
 
 func newWorld(t *testing.T, db *store.Store) *world {
 	t.Helper()
-	client, err := redisconn.Open(testenv.StartRedis(t).URL, testenv.WithoutTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	client := testenv.OpenPatient(t, testenv.StartRedis(t).URL)
 	w := &world{T: t, ctx: t.Context(), db: db}
 	space := keyspace.Space{Shards: 2}
 	w.stock = admission.NewStock(admission.StockConfig{Client: client, Space: space, Claimer: db})

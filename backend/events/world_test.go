@@ -61,12 +61,7 @@ func newWorld(t *testing.T, redisURL string) *world {
 
 // client opens Redis as the program does.
 func (w *world) client() redisconn.Client {
-	c, err := redisconn.Open(w.redis, testenv.WithoutTimeouts)
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() { _ = c.Close() })
-	return c
+	return testenv.OpenPatient(w, w.redis)
 }
 
 // buy makes n orders rows, in batches of 7.

@@ -17,9 +17,17 @@ import (
 	"sluice/backend/redis/redisconn"
 )
 
-// WithoutTimeouts is an option of redisconn for tests that wait for no timeout: a command waits for a minute, unless
-// its context ends, so that a busy machine does not make it fail.
-var WithoutTimeouts = redisconn.Timeouts(time.Minute)
+// OpenPatient opens a client by the URL of a Redis, for tests that wait for no timeout: a command waits for a minute,
+// unless its context ends, so that a busy machine does not make it fail. The client is closed when the test ends.
+func OpenPatient(t TB, url string) redisconn.Client {
+	t.Helper()
+	c, err := redisconn.Open(url, redisconn.Timeouts(time.Minute))
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
 
 // Redis is a redis-server of the test's own. Its methods are not safe for concurrent use.
 type Redis struct {

@@ -47,11 +47,7 @@ const tooLong = 20 * time.Second
 // While the shared Redis does not respond, each backend counts locally, and no request waits long.
 func TestLimiterCountsLocallyWithoutRedis(t *testing.T) {
 	server := testenv.StartRedis(t)
-	client, err := redisconn.Open(server.URL, testenv.WithoutTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	client := testenv.OpenPatient(t, server.URL)
 	pipe, err := redisconn.NewPipeline(client)
 	if err != nil {
 		t.Fatal(err)

@@ -33,16 +33,6 @@ type house struct {
 	metrics *prometheus.Registry
 }
 
-func open(t *testing.T, url string) redisconn.Client {
-	t.Helper()
-	c, err := redisconn.Open(url, testenv.WithoutTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // newHouse sells over one client and receives over another.
 func newHouse(t *testing.T, sells, receives redisconn.Client) *house {
 	h := &house{T: t, client: sells, space: keyspace.Space{Shards: 2}, metrics: prometheus.NewRegistry()}
@@ -114,7 +104,7 @@ func TestEveryChangeOfASaleIsReceivedInOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			at := url(t)
-			h := newHouse(t, open(t, at), open(t, at))
+			h := newHouse(t, testenv.OpenPatient(t, at), testenv.OpenPatient(t, at))
 			h.awaitUp("1")
 			for _, id := range []string{"shoe", "hat.2", "a-b_c", "sale"} { // of both shards
 				l := h.hub.Listen(id)
@@ -170,7 +160,7 @@ func TestEveryChangeOfASaleIsReceivedInOrder(t *testing.T) {
 
 func TestUnitsLeftArePublishedAtMostFourTimesASecond(t *testing.T) {
 	at := "redis://" + miniredis.RunT(t).Addr()
-	h := newHouse(t, open(t, at), open(t, at))
+	h := newHouse(t, testenv.OpenPatient(t, at), testenv.OpenPatient(t, at))
 	if err := h.stock.Load(t.Context(), definition("s", 5000, 1, sale.On), noOrders); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +195,7 @@ func (h *house) count(kind string) (n int) {
 
 func TestReceiverReconnectsAndIgnoresUnknownMessages(t *testing.T) {
 	r := testenv.StartRedis(t)
-	h := newHouse(t, r.Client(), open(t, r.URL))
+	h := newHouse(t, r.Client(), testenv.OpenPatient(t, r.URL))
 	l := h.hub.Listen("s")
 	h.awaitUp("1")
 	for range 2 {
@@ -234,8 +224,8 @@ func TestSalesDoNotNeedTheRightToPublish(t *testing.T) {
 		Err(); err != nil {
 		t.Fatal(err)
 	}
-	mute := open(t, "redis://mute:pw@"+r.Addr+"/0")
-	h := newHouse(t, mute, open(t, r.URL))
+	mute := testenv.OpenPatient(t, "redis://mute:pw@"+r.Addr+"/0")
+	h := newHouse(t, mute, testenv.OpenPatient(t, r.URL))
 	deaf := newHouse(t, r.Client(), mute)
 	h.awaitUp("1")
 	deaf.awaitUp("0")
