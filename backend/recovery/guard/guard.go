@@ -20,8 +20,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -340,68 +338,5 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 		} else {
 			next.Reset(loop.UntilTick(g.interval))
 		}
-	}
-}
-
-// Pin opens a client that connects to the current server only, and returns the server's id. A rebuild uses it, because
-// its writes to one server must not continue on another. The caller closes the client. An error wraps
-// sale.ErrUnavailable.
-func (g *Guard) Pin(ctx context.Context) (client redisconn.Client, runID string, err error) {
-	if runID, err = g.identify(ctx, g.raw); err != nil {
-		return nil, "", unavailable(err)
-	}
-	return openPinned(g.server, g.identify, runID, g.options), runID, nil
-}
-
-// PinServer is Guard.Pin for any server, for example one that a shard moves to.
-func PinServer(ctx context.Context, server *redisconn.Server, options ...redisconn.Option) (
-	client redisconn.Client, runID string, err error,
-) {
-	first := server.Open(options...)
-	defer first.Close()
-	if runID, err = RunID(ctx, first); err != nil {
-		return nil, "", unavailable(err)
-	}
-	return openPinned(server, RunID, runID, options), runID, nil
-}
-
-func openPinned(
-	server *redisconn.Server, identify Identify, runID string, options []redisconn.Option,
-) redisconn.Client {
-	sameServer := redisconn.OnConnect(func(ctx context.Context, cn redisconn.Connection) error {
-		id, err := identify(ctx, cn)
-		if err == nil && !SameData(runID, id) {
-			err = ErrUnverified
-		}
-		return err
-	})
-	return server.Open(append(slices.Clip(options), redisconn.LongTimeouts, sameServer)...)
-}
-
-// gate rejects commands without a connection while blocked returns true, so that many purchases do not open many
-// connections.
-type gate struct{ blocked func() bool }
-
-func (gate) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.blocked() {
-			cmd.SetErr(ErrUnverified)
-			return ErrUnverified
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if h.blocked() {
-			for _, cmd := range cmds {
-				cmd.SetErr(ErrUnverified)
-			}
-			return ErrUnverified
-		}
-		return next(ctx, cmds)
 	}
 }
