@@ -34,13 +34,13 @@ const (
 
 // Config configures New. Zero fields take the defaults named here.
 type Config struct {
-	Web         *WebConfig    // nil: events are acknowledged and nothing is sent
-	MaxAttempts int           // after which a message is given up; 10, which takes about half an hour
-	Backoff     time.Duration // before the second attempt; doubles with each attempt up to 128 times; 5 s
-	Poll        time.Duration // interval of queries for messages that other processes have queued; 1 s
-	Hold        time.Duration // lease of a message; an attempt takes at most half of it; 30 s
-	Drain       time.Duration // how long running attempts continue after a stop; 10 s
-	Registerer  prometheus.Registerer
+	Web         *WebConfig            // nil: events are acknowledged and nothing is sent
+	MaxAttempts int                   // after which a message is given up; 10, which takes about half an hour
+	Backoff     time.Duration         // before the second attempt; doubles with each attempt up to 128 times; 5 s
+	Poll        time.Duration         // interval of queries for messages that other processes have queued; 1 s
+	Hold        time.Duration         // lease of a message; an attempt takes at most half of it; 30 s
+	Drain       time.Duration         // how long running attempts continue after a stop; 10 s
+	Registerer  prometheus.Registerer // nil: the metrics are not exported
 	Log         *slog.Logger
 }
 

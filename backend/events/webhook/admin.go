@@ -103,12 +103,15 @@ func (d *Admin) Add(ctx context.Context, actor string, s Settings, strict bool, 
 // List returns every endpoint, the oldest first.
 func (d *Admin) List(ctx context.Context) ([]Endpoint, error) {
 	all, err := d.store.Endpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := range all {
-		if err == nil {
-			err = d.store.count(ctx, &all[i])
+		if err := d.store.count(ctx, &all[i]); err != nil {
+			return nil, err
 		}
 	}
-	return all, err
+	return all, nil
 }
 
 // Show returns an endpoint, or sale.ErrNotFound.
