@@ -44,6 +44,15 @@ func TestSessionIsValidInEveryProcessUntilItEnds(t *testing.T) {
 	}
 }
 
+// JSON escapes each byte of such a name as six.
+func TestSessionOfTheLongestNameIsValid(t *testing.T) {
+	k := New(secret, nil, time.Now)
+	text, s := k.Begin(strings.Repeat("&", 64))
+	if got, ok := k.Verify(text); !ok || got != s {
+		t.Errorf("a text of %d bytes is rejected", len(text))
+	}
+}
+
 func TestEndedSessionIsRejected(t *testing.T) {
 	k := New(secret, nil, time.Now)
 	first, s := k.Begin("ann")
