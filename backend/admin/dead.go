@@ -118,12 +118,22 @@ func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.Dea
 	return 0, queue.DeadLetter{}, missing
 }
 
+// findOrder is find for a dead letter that has the message of the order. It returns a *RefusedError for another one.
+func (s *DeadLetters) findOrder(ctx context.Context, id sale.OrderID) (int, queue.DeadLetter, error) {
+	number, letter, err := s.find(ctx, id)
+	if err == nil && letter.Message.ID != id {
+		err = refused("the dead letter of order %s is unreadable, so its sale is unknown", id)
+	}
+	return number, letter, err
+}
+
 // Retry puts a dead order back on the queue without its failures, and returns sale.StatusQueued. It may be repeated: if
 // an earlier call has requeued the order, it returns the status of its row, or sale.StatusQueued before it is a row.
-// Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *RefusedError if its sale is archived,
-// also if that happened after an earlier call; or one that wraps sale.ErrUnavailable.
+// Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *RefusedError if its dead letter is
+// unreadable, or if its sale is archived, also if that happened after an earlier call; or one that wraps
+// sale.ErrUnavailable.
 func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID, reason string) (sale.Status, error) {
-	number, letter, err := s.find(ctx, id)
+	number, letter, err := s.findOrder(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
 		return s.retriedBefore(ctx, id, err)
 	}
@@ -234,10 +244,10 @@ type Cancelled struct {
 // After a crash the dead letter stays with the mark, and the next call of Cancel continues. The buyer's slot proves
 // that the order has a unit. If the order cannot become a row, an entry in the action log takes the place of the row.
 //
-// Errors: sale.ErrNotFound; sale.ErrConflict for an unreadable dead letter; or one that wraps sale.ErrUnavailable,
+// Errors: sale.ErrNotFound; a *RefusedError for an unreadable dead letter; or one that wraps sale.ErrUnavailable,
 // after which the call may be repeated.
 func (s *DeadLetters) Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (Cancelled, error) {
-	number, letter, err := s.find(ctx, id)
+	number, letter, err := s.findOrder(ctx, id)
 	shard := s.shards[number]
 	if err == nil {
 		letter, err = shard.BeginCancel(ctx, id)
@@ -247,9 +257,6 @@ func (s *DeadLetters) Cancel(ctx context.Context, actor string, id sale.OrderID,
 	}
 	if err != nil {
 		return Cancelled{}, err
-	}
-	if letter.Message.ID != id {
-		return Cancelled{}, fmt.Errorf("dead order %s is unreadable, so its sale is unknown: %w", id, sale.ErrConflict)
 	}
 	ctx, cancel := detached(ctx)
 	defer cancel()

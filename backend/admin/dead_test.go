@@ -564,6 +564,35 @@ func TestOneOfConcurrentRetryAndCancelsSucceeds(t *testing.T) {
 	}
 }
 
+// Nothing is logged or changed, as the order that such a dead letter belongs to is unknown.
+func TestUnreadableDeadLetterIsNotSettled(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.makeDead("s", "bob")
+	letters := space.ShardOf("s").Dead().Letters()
+	for _, text := range []string{
+		"{broken", "[]", `{"state":"dead","message":"no message"}`, `{"state":"dead","message":"99 s 1 1 eve"}`,
+	} {
+		if err := w.redis.Client().HSet(w.ctx, letters, dead.ID.String(), text).Err(); err != nil {
+			t.Fatal(err)
+		}
+		status, err := w.dead.Retry(w.ctx, "ann", dead.ID, "")
+		if _, ok := errors.AsType[*RefusedError](err); !ok {
+			t.Errorf("%s: retry = %q, %v", text, status, err)
+		}
+		done, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "")
+		if _, ok := errors.AsType[*RefusedError](err); !ok {
+			t.Errorf("%s: cancel = %+v, %v", text, done, err)
+		}
+		if now := w.redis.Client().HGet(w.ctx, letters, dead.ID.String()).Val(); now != text {
+			t.Errorf("%s became %s", text, now)
+		}
+	}
+	if entry, err := w.store.LastLog(w.ctx, dead.ID.String(), store.RetriedDead); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("log entry %+v, %v", entry, err)
+	}
+}
+
 func TestCancelOfUnknownOrder(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.dead.Cancel(w.ctx, "ann", 77, ""); !errors.Is(err, sale.ErrNotFound) {
