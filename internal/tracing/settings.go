@@ -12,13 +12,21 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // defaultRatio is the default share of purchases without a traceparent that are traced.
 const defaultRatio = 0.01
 
+// Upper bounds of OTEL_BSP_*.
+const (
+	maxSpans = 1 << 20
+	maxDelay = int(time.Hour / time.Millisecond)
+)
+
 // settings holds the values of OpenTelemetry's standard variables. The SDK reads OTEL_BSP_* and OTEL_SPAN_* itself,
-// except for the size of the queue.
+// except for the size of the queue; readSettings checks those with which it would fail.
 type settings struct {
 	on       bool
 	endpoint string
@@ -63,9 +71,18 @@ func readSettings(getenv func(string) string) (settings, error) {
 	if s.sampling, err = samplingOf(get("OTEL_TRACES_SAMPLER"), get("OTEL_TRACES_SAMPLER_ARG")); err != nil {
 		errs = append(errs, err)
 	}
-	if s.queue, err = strconv.Atoi(cmp.Or(get("OTEL_BSP_MAX_QUEUE_SIZE"), "2048")); err != nil || s.queue < 1 {
-		bad("OTEL_BSP_MAX_QUEUE_SIZE=%s: want a number of spans, at least 1", get("OTEL_BSP_MAX_QUEUE_SIZE"))
+	number := func(name, unit string, most, fallback int) int {
+		text := cmp.Or(get(name), strconv.Itoa(fallback))
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > most {
+			bad("%s=%s: want %s, from 1 to %d", name, text, unit, most)
+		}
+		return n
 	}
+	s.queue = number("OTEL_BSP_MAX_QUEUE_SIZE", "a number of spans", maxSpans, sdk.DefaultMaxQueueSize)
+	// The SDK panics with a negative size, and without a delay it never pauses.
+	number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "a number of spans", maxSpans, sdk.DefaultMaxExportBatchSize)
+	number("OTEL_BSP_SCHEDULE_DELAY", "milliseconds", maxDelay, sdk.DefaultScheduleDelay)
 	return s, errors.Join(errs...)
 }
 

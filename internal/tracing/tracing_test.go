@@ -45,6 +45,18 @@ func TestEnvironment(t *testing.T) {
 		},
 		{"sampler", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
 		{"queue", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_BSP_MAX_QUEUE_SIZE=0", "", "OTEL_BSP_MAX_QUEUE_SIZE=0"},
+		{
+			"queue above the memory", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_BSP_MAX_QUEUE_SIZE=1000000000000000000", "",
+			"OTEL_BSP_MAX_QUEUE_SIZE=1000000000000000000",
+		},
+		{
+			"negative batch", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_BSP_MAX_EXPORT_BATCH_SIZE=-1", "",
+			"OTEL_BSP_MAX_EXPORT_BATCH_SIZE=-1",
+		},
+		{
+			"no delay", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_BSP_SCHEDULE_DELAY=0", "",
+			"OTEL_BSP_SCHEDULE_DELAY=0",
+		},
 		{"two errors", "OTEL_EXPORTER_OTLP_ENDPOINT=c OTEL_TRACES_SAMPLER=often", "", "OTEL_TRACES_SAMPLER=often"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
