@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,6 +66,8 @@ type handlers struct {
 	sessions *session.Sessions
 	attempts *session.Attempts
 	streams  atomic.Int64 // open streams of live stats
+
+	startsRebuild sync.Mutex // held by the request that starts a rebuild, until the rebuild has a fence
 }
 
 // New returns the server of the admin API and console. Every route below /admin/v1/ needs the admin token or a

@@ -32,6 +32,10 @@ func (h *handlers) startRebuild(ctx context.Context, r *request) (any, error) {
 		}
 		only = []string{saleID}
 	}
+	if !h.startsRebuild.TryLock() { // otherwise the fence below could be that of another request
+		return nil, errRebuildBusy
+	}
+	defer h.startsRebuild.Unlock()
 	before := h.cfg.Rebuilder.Status()
 	ended := make(chan error, 1)
 	go func() {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,40 @@ func (fakePace) Shard(i int, _ *queue.Stats) queue.Pace {
 		return queue.Pace{}
 	}
 	return queue.Pace{Known: true, PerSecond: 7, Drains: true, Within: 3 * time.Second}
+}
+
+// slowRebuild is a Rebuilder whose first Run begins later than the following ones.
+type slowRebuild struct {
+	fakeRebuild
+	runs             atomic.Int32
+	entered, proceed chan struct{}
+}
+
+func (r *slowRebuild) Run(ctx context.Context, only ...string) error {
+	if r.runs.Add(1) == 1 {
+		close(r.entered)
+		<-r.proceed
+	}
+	return r.fakeRebuild.Run(ctx, only...)
+}
+
+// The rebuild of another request does not count as the own one.
+func TestOneOfConcurrentRebuildsIsStarted(t *testing.T) {
+	r := &slowRebuild{
+		fakeRebuild: fakeRebuild{finish: make(chan struct{})}, entered: make(chan struct{}), proceed: make(chan struct{}),
+	}
+	defer close(r.finish)
+	cfg := newFakeService().config()
+	cfg.Rebuilder = r
+	s := serve(t, cfg)
+	answer := make(chan servertest.Answer, 1)
+	go func() { answer <- s.operate(http.MethodPost, "/admin/v1/rebuild", `{"sale":"shoe"}`) }()
+	<-r.entered
+	second := s.operate(http.MethodPost, "/admin/v1/rebuild", "")
+	close(r.proceed)
+	if first := <-answer; first.Status != http.StatusAccepted || second.Status != http.StatusConflict {
+		t.Errorf("answers %d %s and %d %s", first.Status, first.Body, second.Status, second.Body)
+	}
 }
 
 func TestRebuildIsStartedOnceAndShown(t *testing.T) {
