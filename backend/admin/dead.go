@@ -60,9 +60,12 @@ func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page []queue
 		q.Limit = defaultDeadPage
 	}
 	limit := q.Limit
-	shard, after, err := parseCursor(q.After, first, last)
+	shard, after, err := parseCursor(q.After, len(s.shards))
 	if err != nil {
 		return nil, "", err
+	}
+	if shard < first { // Redis did not hold the sale when an earlier page was read
+		shard, after = first, ""
 	}
 	for ; shard <= last; shard, after = shard+1, "" {
 		q.Limit, q.After = limit-len(page), after
@@ -84,13 +87,13 @@ func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page []queue
 // cursor encodes a position in the dead letters of all shards: the shard's number, a tilde, and the shard's own cursor.
 func cursor(shard int, after string) string { return strconv.Itoa(shard) + "~" + after }
 
-func parseCursor(s string, first, last int) (shard int, after string, err error) {
+func parseCursor(s string, shards int) (shard int, after string, err error) {
 	if s == "" {
-		return first, "", nil
+		return 0, "", nil
 	}
 	number, after, ok := strings.Cut(s, "~")
 	shard, err = strconv.Atoi(number)
-	if !ok || err != nil || shard < first || shard > last {
+	if !ok || err != nil || shard < 0 || shard >= shards {
 		return 0, "", sale.Invalid("after", "must be the next of the previous page")
 	}
 	return shard, after, nil

@@ -640,6 +640,12 @@ func TestDeadPagesOverAllShards(t *testing.T) {
 	if err != nil || len(page) != 2 || next != "" || page[0].Message.SaleID != "c" || page[0].Reason != "card stolen" {
 		t.Fatalf("of one sale: %+v, %q, %v", page, next, err)
 	}
+	for _, id := range []string{"a", "b", "c", "d", "e"} { // all shards were searched while Redis did not hold the sale
+		page, next, err := w.dead.List(w.ctx, queue.DeadQuery{SaleID: id, After: "0~"})
+		if err != nil || len(page) != 2 || next != "" {
+			t.Errorf("of sale %s, after the cursor of another shard: %+v, %q, %v", id, page, next, err)
+		}
+	}
 	var invalid *sale.InvalidError
 	for _, after := range []string{"x", "~", "9~", "-1~", "0~x", "1"} {
 		if _, _, err := w.dead.List(w.ctx, queue.DeadQuery{After: after}); !errors.As(err, &invalid) {
