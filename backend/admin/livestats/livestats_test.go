@@ -2,6 +2,7 @@ package livestats
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -186,6 +187,35 @@ func TestSampleWhileStoresAreDown(t *testing.T) {
 	w.broken, w.total.Sold = nil, 100
 	if s := w.tick(t, b); s.Counts["rows"] != 0 || s.Totals.Sold != 100 {
 		t.Errorf("existing rows are counted as new: %+v", s)
+	}
+}
+
+// JSON has no infinity, so one such value would hide all samples.
+func TestSampleWithoutFiniteNumbersIsJSON(t *testing.T) {
+	w := newWorld()
+	var scrapes atomic.Int64
+	strange := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		n := scrapes.Add(1)
+		value := "1"
+		if n > 1 {
+			value = "+Inf"
+		}
+		_, _ = fmt.Fprintf(out, `# TYPE sluice_edge_malformed_total counter
+sluice_edge_malformed_total %s
+# TYPE sluice_edge_unauthorized_total counter
+sluice_edge_unauthorized_total %d
+# TYPE sluice_api_purchase_seconds histogram
+sluice_api_purchase_seconds_bucket{le="NaN"} %d
+sluice_api_purchase_seconds_bucket{le="+Inf"} %d
+sluice_api_purchase_seconds_count %d
+`, value, n, n, n, n)
+	}))
+	defer strange.Close()
+	b := w.stats(nil, strange.URL)
+	w.tick(t, b)
+	s := w.tick(t, b)
+	if text, err := json.Marshal(s); err != nil || s.Counts["edge:unauthorized"] != 1 {
+		t.Errorf("%s, %v, %+v", text, err, s)
 	}
 }
 

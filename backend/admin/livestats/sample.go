@@ -78,14 +78,14 @@ func (c counters) add(more counters) {
 	}
 }
 
-// since returns the increments since before. A counter that has decreased was reset to 0.
+// since returns the increments since before that are finite. A counter that has decreased was reset to 0.
 func (c counters) since(before counters) counters {
 	delta := counters{}
 	for key, n := range c {
 		if was := before[key]; n >= was {
 			n -= was
 		}
-		if n > 0 {
+		if n > 0 && !math.IsInf(n, 1) {
 			delta[key] = n
 		}
 	}
