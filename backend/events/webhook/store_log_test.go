@@ -222,3 +222,19 @@ func TestPruneKeepsADeliveryThatIsSentAgain(t *testing.T) {
 		})
 	}
 }
+
+// A sender returns after its lease, when another one has sent the delivery and the next one of its order has failed.
+// The wait of that one stays.
+func TestLateResultDoesNotEndTheWaitOfTheNextDelivery(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "7:1", "7:2")
+		late := e.lease(t, "a", math.MaxInt64, -time.Second, 1)[0]
+		e.results(t, delivered(e.wantLeased(t, "a", "7:1")[0]))
+		e.results(t, failed(e.wantLeased(t, "a", "7:2")[0], time.Hour))
+		if lost := e.results(t, delivered(late)); lost != 1 {
+			t.Errorf("%d results are lost, want 1", lost)
+		}
+		e.wantLeased(t, "a")
+	})
+}

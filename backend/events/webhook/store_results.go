@@ -54,7 +54,7 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 		if err := list.insertAttempts(ctx, c); err != nil {
 			return 0, err
 		}
-		if err := list.moveNext(ctx, c, endpointID); err != nil {
+		if err := list.moveNext(ctx, c, endpointID, recorded); err != nil {
 			return 0, err
 		}
 		return len(results) - len(recorded), updateEndpoint(ctx, c, e, results, recorded)
@@ -120,10 +120,10 @@ func (l resultList) insertAttempts(ctx context.Context, c store.Conn) error {
 	return err
 }
 
-// moveNext sets when the next deliveries of the sequences of orders become due. One behind a waiting delivery becomes
-// due with it, so that no lease reads it earlier. One behind an ended delivery becomes due now, which is above the keys
-// that were leased (see leaseBound).
-func (l resultList) moveNext(ctx context.Context, c store.Conn, endpointID string) error {
+// moveNext sets when the deliveries behind the recorded ones become due, in the sequences of orders. One behind a
+// waiting delivery becomes due with it, so that no lease reads it earlier. One behind an ended delivery becomes due now,
+// which is above the keys that were leased (see leaseBound).
+func (l resultList) moveNext(ctx context.Context, c store.Conn, endpointID string, recorded []int64) error {
 	d := c.Dialect()
 	_, err := c.Exec(ctx, `UPDATE webhook_deliveries SET due_at = head.due FROM (
 			SELECT d.sequence AS sequence, d.position AS position, d.state AS state,
@@ -132,7 +132,7 @@ func (l resultList) moveNext(ctx context.Context, c store.Conn, endpointID strin
 			WHERE d.sequence > 0 AND d.number `+d.In("$2")+`) AS head
 		WHERE `+inOrderSequence("webhook_deliveries", "head.sequence", "$3")+`
 			AND webhook_deliveries.position > head.position
-			AND (webhook_deliveries.due_at < head.due OR head.state <> 1)`, l.json, l.numbers, endpointID)
+			AND (webhook_deliveries.due_at < head.due OR head.state <> 1)`, l.json, recorded, endpointID)
 	return err
 }
 
