@@ -8,20 +8,11 @@ import (
 	"sluice/internal/metric"
 )
 
-// Outcomes of attempts.
-const (
-	outcomeSent    = "sent"
-	outcomeFailed  = "failed"   // will be retried
-	outcomeGone    = "gone"     // the subscription no longer exists
-	outcomeRefused = "refused"  // the push service or the outbound client rejected the message
-	outcomeGivenUp = "given_up" // all attempts failed
-)
-
 // newAttempts registers the counters of attempts.
 func newAttempts(r prometheus.Registerer) *prometheus.CounterVec {
 	return metric.With(r).Counters("sluice_web_push_messages_total",
 		"Attempts to send a Web Push message by outcome: sent, failed (will be retried), gone, refused, given_up.",
-		"outcome", outcomeSent, outcomeFailed, outcomeGone, outcomeRefused, outcomeGivenUp)
+		"outcome", string(Sent), string(Failed), string(Gone), string(Refused), string(GivenUp))
 }
 
 // NewCollector returns the gauge sluice_web_push_waiting. sluice_web_push_up is 0, and alone, while the database does

@@ -6,7 +6,6 @@ package notify
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -61,7 +60,6 @@ func (c Config) withDefaults() Config {
 type Service struct {
 	store    *Store
 	cfg      Config
-	process  string // owner of this process's leases
 	queued   loop.Wake
 	attempts *prometheus.CounterVec // by outcome
 }
@@ -69,8 +67,7 @@ type Service struct {
 // New returns a Service. It panics if another one has registered its metrics with the same Registerer.
 func New(db *Store, cfg Config) *Service {
 	return &Service{
-		store: db, cfg: cfg.withDefaults(), process: rand.Text(), queued: loop.NewWake(),
-		attempts: newAttempts(cfg.Registerer),
+		store: db, cfg: cfg.withDefaults(), queued: loop.NewWake(), attempts: newAttempts(cfg.Registerer),
 	}
 }
 
@@ -114,17 +111,17 @@ func (s *Service) Run(ctx context.Context) error {
 	defer stop()
 	retry := loop.Backoff{Log: s.cfg.Log, What: "leasing notifications"}
 	var err error
-	pool := loop.Pool[result]{
+	pool := loop.Pool[Result]{
 		Size: concurrency, Poll: s.cfg.Poll, Wake: s.queued,
-		Lease: func(free int) (tasks []func() result) {
+		Lease: func(free int) (tasks []func() Result) {
 			var leased []Delivery
-			leased, err = s.store.Lease(ctx, s.process, s.cfg.Hold, free)
+			leased, err = s.store.Lease(ctx, s.cfg.Hold, free)
 			for _, v := range leased {
-				tasks = append(tasks, func() result { return s.attempt(work, v) })
+				tasks = append(tasks, func() Result { return s.attempt(work, v) })
 			}
 			return tasks
 		},
-		Record: func(results []result) { s.record(work, results) },
+		Record: func(results []Result) { s.record(work, results) },
 	}
 	for ctx.Err() == nil {
 		pool.Run(ctx)

@@ -13,6 +13,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/events/notify"
 	"sluice/backend/sale"
+	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
 
@@ -113,7 +114,7 @@ func TestMessagesOfCrashedProcessAreSentByAnother(t *testing.T) {
 		db.subscribe(t, sv, fmt.Sprintf("buyer-%d", n+1), fmt.Sprintf("/send/%d", n))
 	}
 	handle(t, idle(db, sv), created(1), created(2), created(3))
-	if got, err := db.Lease(t.Context(), "crashed", 300*time.Millisecond, 2); err != nil || len(got) != 2 {
+	if got, err := db.Lease(t.Context(), 300*time.Millisecond, 2); err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}
 	service(t, db, notify.Config{Web: sv.web()})
@@ -131,7 +132,7 @@ func TestMessageThatCrashesProcessesIsGivenUp(t *testing.T) {
 	handle(t, idle(db, sv), created(1))
 	for range 3 {
 		testenv.Eventually(t, patience, "the message is leased", func() bool {
-			got, err := db.Lease(t.Context(), "crashes", time.Millisecond, 1)
+			got, err := db.Lease(t.Context(), time.Millisecond, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,7 +182,7 @@ func TestStopReleasesMessageOfInterruptedAttempt(t *testing.T) {
 	handle(t, s, created(1))
 	<-begun
 	stop()
-	if got, err := db.Lease(t.Context(), "other", time.Minute, 1); err != nil || len(got) != 1 || got[0].Attempts != 1 {
+	if got, err := db.Lease(t.Context(), time.Minute, 1); err != nil || len(got) != 1 || got[0].Attempts != 1 {
 		t.Errorf("leased %v, %v; want the message for its first attempt", got, err)
 	}
 }
@@ -318,5 +319,32 @@ func TestHostileEndpointIsDropped(t *testing.T) {
 				return err == nil && len(all) == 0 && waiting(t, db) == 0
 			})
 		})
+	}
+}
+
+// The push service refuses five messages, and the database stores no result, so they are sent several times. Each is
+// one refusal of the subscription, which is deleted after ten.
+func TestRefusalCountsOnceWhenItsResultIsStoredLate(t *testing.T) {
+	t.Parallel()
+	url := storetest.SQLite(t)
+	db, sv := testStore{notify.NewStore(storetest.Open(t, url).DB)}, newPushService(t, newKey(t))
+	sv.answer = func(int) (int, string) { return 400, "" }
+	db.subscribe(t, sv, "buyer-1", "/send/1")
+	storetest.Exec(t, url, "CREATE TRIGGER stuck BEFORE UPDATE OF settled_at ON notifications "+
+		"WHEN NEW.settled_at IS NOT NULL BEGIN SELECT RAISE(ABORT, 'stuck'); END")
+	const messages = 5
+	s, _ := service(t, db, notify.Config{Web: sv.web(), Hold: time.Second})
+	for n := range messages {
+		e := eventOf(n+1, events.Paid, sale.StatusPaid)
+		e.Buyer = "buyer-1"
+		handle(t, s, e)
+	}
+	testenv.Eventually(t, patience, "the messages are sent again", func() bool {
+		return len(sv.payloads()) > 2*messages
+	})
+	storetest.Exec(t, url, "DROP TRIGGER stuck")
+	testenv.Eventually(t, patience, "no message waits", func() bool { return waiting(t, db) == 0 })
+	if all, err := db.Subscriptions(t.Context(), "buyer-1"); err != nil || len(all) != 1 {
+		t.Errorf("%d subscriptions, %v; want 1", len(all), err)
 	}
 }

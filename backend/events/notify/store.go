@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"crypto/rand"
 	"time"
 
 	"sluice/backend/store"
@@ -13,13 +14,15 @@ type Store struct{ db *store.DB }
 // NewStore returns the Store in db.
 func NewStore(db *store.DB) *Store { return &Store{db} }
 
-// Delivery is a queued message: one event for one subscription.
+// Delivery is a leased message: one event for one subscription.
 type Delivery struct {
 	EventID        string
 	SubscriptionID int64
 	Body           string       // the encoded event
 	Attempts       int          // including the current one
 	Subscription   Subscription // its ID is 0 if the subscription was deleted
+
+	lease string // unique
 }
 
 // QueuedEvent is an event to be queued for its buyer.
@@ -53,25 +56,31 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 	return err
 }
 
-// Lease leases up to limit due messages under the name of a process. A message whose lease has expired is due again.
-func (s *Store) Lease(ctx context.Context, process string, lease time.Duration, limit int) (all []Delivery, err error) {
+// Lease leases up to limit due messages. A message whose lease has expired is due again.
+func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all []Delivery, err error) {
 	due := func(c store.Conn) string {
 		return " FROM notifications WHERE settled_at IS NULL AND due_at <= " + c.Dialect().Now + " ORDER BY due_at LIMIT $1"
 	}
 	_, err = s.db.UpdateIf(ctx, "notify: lease", func(ctx context.Context, c store.Conn) (bool, error) {
 		return store.Exists(ctx, c, "SELECT event_id"+due(c), 1)
 	}, func(ctx context.Context, c store.Conn) error {
-		d := c.Dialect()
-		all, err = store.Select(ctx, c, func(row store.Scanner) (v Delivery, err error) {
-			err = row.Scan(&v.EventID, &v.SubscriptionID, &v.Body, &v.Attempts)
+		d, id := c.Dialect(), rand.Text()
+		all, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
+			v := Delivery{lease: id}
+			err := row.Scan(&v.EventID, &v.SubscriptionID, &v.Body, &v.Attempts)
 			v.Attempts++
 			return v, err
 		}, "SELECT event_id, subscription_id, body, attempts"+due(c)+d.SkipLocked, limit)
 		if err != nil || len(all) == 0 {
 			return err
 		}
+		keys := make([]message, len(all))
+		for i, v := range all {
+			keys[i] = message{v.EventID, v.SubscriptionID}
+		}
 		if _, err := c.Exec(ctx, "UPDATE notifications SET attempts = attempts + 1, leased_by = $2, due_at = "+d.Ago("$3")+
-			" WHERE "+inKeys(d), keys(all), process, -lease.Milliseconds()); err != nil {
+			" FROM ("+d.Records("$1", messageColumns)+") AS leased WHERE "+isMessage,
+			store.JSON(keys), id, -lease.Milliseconds()); err != nil {
 			return err
 		}
 		return readSubscriptions(ctx, c, all)
@@ -82,23 +91,16 @@ func (s *Store) Lease(ctx context.Context, process string, lease time.Duration, 
 	return all, nil
 }
 
-// inKeys is the condition for the messages in keys, which is the argument $1.
-func inKeys(d store.Dialect) string {
-	return "(event_id, subscription_id) IN (SELECT event_id, subscription_id FROM (" +
-		d.Records("$1", "event_id text, subscription_id bigint") + ") AS leased)"
+// message is the key of a message, and a record with messageColumns.
+type message struct {
+	Event        string `json:"event"`
+	Subscription int64  `json:"subscription"`
 }
 
-func keys(all []Delivery) string {
-	type key struct {
-		Event        string `json:"event_id"`
-		Subscription int64  `json:"subscription_id"`
-	}
-	list := make([]key, len(all))
-	for i, v := range all {
-		list[i] = key{v.EventID, v.SubscriptionID}
-	}
-	return store.JSON(list)
-}
+const (
+	messageColumns = "event text, subscription bigint"
+	isMessage      = "event_id = event AND subscription_id = subscription"
+)
 
 // readSubscriptions sets the subscriptions of the deliveries.
 func readSubscriptions(ctx context.Context, c store.Conn, all []Delivery) error {
@@ -115,27 +117,6 @@ func readSubscriptions(ctx context.Context, c store.Conn, all []Delivery) error 
 	for i, v := range all {
 		all[i].Subscription = byID[v.SubscriptionID]
 	}
-	return err
-}
-
-// Settle ends those messages that process still leases: they are not sent again.
-func (s *Store) Settle(ctx context.Context, process string, all []Delivery) error {
-	if len(all) == 0 {
-		return nil
-	}
-	d := s.db.Dialect()
-	_, err := store.UpdateRows(ctx, s.db, "notify: settle", "UPDATE notifications SET settled_at = "+d.Now+
-		", leased_by = NULL WHERE leased_by = $2 AND "+inKeys(d), keys(all), process)
-	return err
-}
-
-// Delay ends the lease of a message that process still leases by the same lease. It is due again after a wait, with a
-// number of attempts.
-func (s *Store) Delay(ctx context.Context, process string, v Delivery, attempts int, wait time.Duration) error {
-	_, err := store.UpdateRows(ctx, s.db, "notify: delay",
-		"UPDATE notifications SET leased_by = NULL, attempts = $6, due_at = "+s.db.Dialect().Ago("$4")+
-			" WHERE event_id = $1 AND subscription_id = $2 AND leased_by = $3 AND attempts = $5"+
-			" AND settled_at IS NULL", v.EventID, v.SubscriptionID, process, -wait.Milliseconds(), v.Attempts, attempts)
 	return err
 }
 

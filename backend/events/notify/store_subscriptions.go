@@ -17,13 +17,15 @@ type Subscription struct {
 	P256dh    string // the browser's public key, base64url
 	Auth      string // its authentication secret, base64url
 	Lang      string // of the notifications
+	Failures  int    // messages in a row that could not be sent
 	CreatedAt time.Time
 }
 
-const subscriptionColumns = "id, buyer, endpoint, p256dh, auth, lang, created_at"
+const subscriptionColumns = "id, buyer, endpoint, p256dh, auth, lang, failures, created_at"
 
 func scanSubscription(row store.Scanner) (p Subscription, err error) {
-	err = row.Scan(&p.ID, &p.Buyer, &p.Endpoint, &p.P256dh, &p.Auth, &p.Lang, store.Time(&p.CreatedAt))
+	err = row.Scan(&p.ID, &p.Buyer, &p.Endpoint, &p.P256dh, &p.Auth, &p.Lang, &p.Failures,
+		store.Time(&p.CreatedAt))
 	return p, err
 }
 
@@ -35,6 +37,11 @@ func (s *Store) Subscribe(ctx context.Context, p Subscription, limit int) (Subsc
 	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (kept Subscription, err error) {
 		// Overlapping transactions of one buyer would not see each other's subscriptions, and keep too many.
 		if _, err := c.Exec(ctx, c.Dialect().LockText, "push subscriptions of "+p.Buyer); err != nil {
+			return kept, err
+		}
+		// The rows are locked in the order of their ids, as by RecordResults.
+		if _, err := c.Exec(ctx, "SELECT id FROM web_push_subscriptions WHERE buyer = $1 OR endpoint = $2 ORDER BY id"+
+			c.Dialect().ForUpdate, p.Buyer, p.Endpoint); err != nil {
 			return kept, err
 		}
 		// A subscription that changes is deleted, not updated: queued notifications were meant for its previous user.
@@ -72,32 +79,4 @@ func (s *Store) Unsubscribe(ctx context.Context, buyer string, id int64) error {
 		err = fmt.Errorf("notify: unsubscribe: %w", sale.ErrNotFound)
 	}
 	return err
-}
-
-// DeleteSubscription deletes a subscription that its push service reports as unknown. It is idempotent.
-func (s *Store) DeleteSubscription(ctx context.Context, id int64) error {
-	const remove = "DELETE FROM web_push_subscriptions WHERE id = $1"
-	_, err := store.UpdateRows(ctx, s.db, "notify: delete subscription", remove, id)
-	return err
-}
-
-// RecordSuccess resets a subscription's count of refusals in a row.
-func (s *Store) RecordSuccess(ctx context.Context, id int64) error {
-	_, err := store.UpdateRowsIf(ctx, s.db, "notify: record success",
-		"SELECT id FROM web_push_subscriptions WHERE id = $1 AND failures > 0",
-		"UPDATE web_push_subscriptions SET failures = 0 WHERE id = $1", id)
-	return err
-}
-
-// RecordRefusal increments a subscription's count of refusals in a row, and deletes the subscription when the count
-// reaches limit.
-func (s *Store) RecordRefusal(ctx context.Context, id int64, limit int) error {
-	return s.db.Update(ctx, "notify: record refusal", func(ctx context.Context, c store.Conn) error {
-		const increment = "UPDATE web_push_subscriptions SET failures = failures + 1 WHERE id = $1"
-		if _, err := c.Exec(ctx, increment, id); err != nil {
-			return err
-		}
-		_, err := c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1 AND failures >= $2", id, limit)
-		return err
-	})
 }

@@ -66,6 +66,32 @@ func (e *env) wantWaiting(t *testing.T, want int64) {
 	}
 }
 
+// lease leases all due messages, of which there must be want.
+func (e *env) lease(t *testing.T, lease time.Duration, want int) []notify.Delivery {
+	t.Helper()
+	all, err := e.Lease(e.ctx, lease, 10)
+	if err != nil || len(all) != want {
+		t.Fatalf("leased %+v, %v; want %d", all, err, want)
+	}
+	return all
+}
+
+func resultsOf(outcome notify.Outcome, wait time.Duration, all ...notify.Delivery) []notify.Result {
+	results := make([]notify.Result, len(all))
+	for i, v := range all {
+		results[i] = notify.Result{Delivery: v, Outcome: outcome, Wait: wait}
+	}
+	return results
+}
+
+// record records the same outcome for several messages.
+func (e *env) record(t *testing.T, outcome notify.Outcome, wait time.Duration, all ...notify.Delivery) {
+	t.Helper()
+	if err := e.RecordResults(e.ctx, resultsOf(outcome, wait, all...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // endpoints returns the endpoints of a buyer's subscriptions.
 func (e *env) endpoints(t *testing.T, buyer string) []string {
 	t.Helper()
@@ -145,31 +171,65 @@ func TestConcurrentSubscriptionsOfABuyerAreLimited(t *testing.T) {
 func TestSubscriptionIsDeletedAfterConsecutiveRefusals(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.subscribe(t, subscription("ann", "f"), 3)
-		g := e.subscribe(t, subscription("ann", "g"), 3)
-		for i := range 3 { // refused, accepted, refused
-			var err error
-			if i == 1 {
-				err = e.RecordSuccess(e.ctx, g.ID)
-			} else {
-				err = e.RecordRefusal(e.ctx, g.ID, 2)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+		e.subscribe(t, subscription("bob", "g"), 3)
+		n := 0
+		attempt := func(buyer string, outcome notify.Outcome) {
+			t.Helper()
+			n++
+			e.enqueue(t, queued(fmt.Sprintf("%d.created", n), buyer, "{}"))
+			e.record(t, outcome, time.Hour, e.lease(t, time.Hour, 1)...)
 		}
-		e.wantEndpoints(t, "ann", "f", "g")
-		if err := e.RecordRefusal(e.ctx, g.ID, 2); err != nil {
-			t.Fatal(err)
+		for i := range 10 { // refusals that are not in a row
+			for range 9 - i {
+				attempt("bob", notify.Refused)
+			}
+			attempt("bob", notify.Sent)
 		}
+		for range 9 {
+			attempt("bob", notify.GivenUp)
+		}
+		attempt("bob", notify.Failed)
+		e.wantEndpoints(t, "bob", "g")
+		attempt("bob", notify.Refused)
+		e.wantEndpoints(t, "bob")
 		e.wantEndpoints(t, "ann", "f")
-		last := e.subscribe(t, subscription("ann", "e"), 3)
-		for range 2 {
-			if err := e.DeleteSubscription(e.ctx, last.ID); err != nil {
-				t.Fatal(err)
-			}
-		}
-		e.wantEndpoints(t, "ann", "f")
+		attempt("ann", notify.Gone)
+		e.wantEndpoints(t, "ann")
 	})
+}
+
+// Messages to two subscriptions of a buyer are refused, while the buyer subscribes again with the second one, for which
+// the first is deleted.
+func TestRefusalsAndSubscriptionsDoNotDeadlock(t *testing.T) {
+	url := storetest.Postgres(t)
+	e := &env{url: url, ctx: t.Context(), Store: notify.NewStore(storetest.Open(t, url).DB)}
+	e.subscribe(t, subscription("ann", "x"), 2)
+	e.subscribe(t, subscription("ann", "y"), 2)
+	e.enqueue(t, queued("1.paid", "ann", "{}"))
+	leased := e.lease(t, time.Hour, 2)
+	other := storetest.Connect(t, url)
+	const lock = "BEGIN; SELECT FROM web_push_subscriptions WHERE endpoint = 'https://push.example/x' FOR UPDATE"
+	if _, err := other.Exec(e.ctx, lock); err != nil {
+		t.Fatal(err)
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		if err := e.RecordResults(e.ctx, resultsOf(notify.Refused, 0, leased...)); err != nil {
+			t.Error(err)
+		}
+	})
+	storetest.AwaitLocks(t, url, 1)
+	both.Go(func() {
+		if _, err := e.Subscribe(e.ctx, subscription("ann", "y"), 1); err != nil {
+			t.Error(err)
+		}
+	})
+	storetest.AwaitLocks(t, url, 2)
+	if _, err := other.Exec(e.ctx, "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	both.Wait()
+	e.wantEndpoints(t, "ann", "y")
 }
 
 // A browser that another buyer uses now receives no messages of its previous buyer, including those already queued.
@@ -180,9 +240,8 @@ func TestSubscriptionMovesToAnotherBuyer(t *testing.T) {
 		e.subscribe(t, subscription("bob", "x"), 3)
 		e.wantEndpoints(t, "ann")
 		e.wantEndpoints(t, "bob", "x")
-		got, err := e.Lease(e.ctx, "l", time.Minute, 10)
-		if err != nil || len(got) != 1 || got[0].Subscription.ID != 0 {
-			t.Fatalf("queued for ann: %+v, %v; want a message without a subscription", got, err)
+		if got := e.lease(t, time.Minute, 1); got[0].Subscription.ID != 0 {
+			t.Fatalf("queued for ann: %+v; want a message without a subscription", got)
 		}
 	})
 }
@@ -199,10 +258,10 @@ func TestMessageIsQueuedOnceAndLeasedOnce(t *testing.T) {
 		var mu sync.Mutex
 		seen := map[string]int{}
 		var wg sync.WaitGroup
-		for i := range 4 {
+		for range 4 {
 			wg.Go(func() {
 				for {
-					got, err := e.Lease(e.ctx, fmt.Sprintf("lease-%d", i), time.Minute, 1)
+					got, err := e.Lease(e.ctx, time.Minute, 1)
 					if err != nil {
 						t.Error(err)
 						return
@@ -233,43 +292,61 @@ func TestMessageIsQueuedOnceAndLeasedOnce(t *testing.T) {
 	})
 }
 
-func TestExpiredLeaseCannotSettle(t *testing.T) {
+// The result of an attempt is stored after its lease has expired and the message was leased again. It changes neither
+// the message nor the subscription.
+func TestLateResultChangesNothing(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		for _, outcome := range []notify.Outcome{notify.Sent, notify.Failed, notify.Gone, notify.Refused, notify.Released} {
+			buyer, event := "buyer-"+string(outcome), string(outcome)+".created"
+			e.subscribe(t, subscription(buyer, event), 3)
+			e.enqueue(t, queued(event, buyer, "{}"))
+			late := e.lease(t, -time.Second, 1) // expires immediately
+			current := e.lease(t, time.Minute, 1)
+			if current[0].Attempts != 2 {
+				t.Errorf("%s: %d attempts, want 2", outcome, current[0].Attempts)
+			}
+			e.record(t, outcome, -time.Second, late...)
+			e.wantWaiting(t, 1)
+			e.lease(t, time.Minute, 0)
+			e.wantEndpoints(t, buyer, event)
+			if all, err := e.Subscriptions(e.ctx, buyer); err != nil || all[0].Failures != 0 {
+				t.Errorf("%s: %+v, %v", outcome, all, err)
+			}
+			e.record(t, notify.Sent, 0, current...)
+			e.wantWaiting(t, 0)
+		}
+	})
+}
+
+// The reply of the database is lost, so results are recorded again.
+func TestResultsAreRecordedOnce(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.subscribe(t, subscription("ann", "a"), 3)
 		e.enqueue(t, queued("1.created", "ann", "{}"))
-		lease := func(name string, hold time.Duration, want int) []notify.Delivery {
-			t.Helper()
-			got, err := e.Lease(e.ctx, name, hold, 10)
-			if err != nil || len(got) != want {
-				t.Fatalf("%s leased %+v, %v; want %d", name, got, err, want)
-			}
-			return got
-		}
-		first := lease("first", -time.Second, 1) // expires immediately
-		second := lease("second", time.Minute, 1)
-		if second[0].Attempts != 2 {
-			t.Errorf("%d attempts, want 2", second[0].Attempts)
-		}
-		if err := e.Settle(e.ctx, "first", first); err != nil {
-			t.Fatal(err)
-		}
-		e.wantWaiting(t, 1)
-		if err := e.Delay(e.ctx, "first", first[0], first[0].Attempts, -time.Second); err != nil {
-			t.Fatal(err)
-		}
-		lease("third", time.Minute, 0)
-		if err := e.Delay(e.ctx, "second", second[0], second[0].Attempts, -time.Second); err != nil {
-			t.Fatal(err)
-		}
-		again := lease("fourth", time.Minute, 1)
+		first := e.lease(t, time.Minute, 1)
 		for range 2 {
-			if err := e.Settle(e.ctx, "fourth", again); err != nil {
-				t.Fatal(err)
-			}
+			e.record(t, notify.Released, 0, first...)
+		}
+		second := e.lease(t, time.Minute, 1)
+		if second[0].Attempts != 1 {
+			t.Errorf("%d attempts after a release, want 1", second[0].Attempts)
+		}
+		e.record(t, notify.Released, 0, first...)
+		e.lease(t, time.Minute, 0)
+		e.record(t, notify.Failed, -time.Second, second...)
+		third := e.lease(t, time.Minute, 1)
+		if third[0].Attempts != 2 {
+			t.Errorf("%d attempts after a failure, want 2", third[0].Attempts)
+		}
+		for range 2 {
+			e.record(t, notify.Refused, 0, third...)
 			e.wantWaiting(t, 0)
 		}
+		if all, err := e.Subscriptions(e.ctx, "ann"); err != nil || len(all) != 1 || all[0].Failures != 1 {
+			t.Errorf("%+v, %v; want one failure", all, err)
+		}
 		e.enqueue(t, queued("1.created", "ann", "{}")) // the event is delivered again
-		lease("fifth", time.Minute, 0)
+		e.lease(t, time.Minute, 0)
 	})
 }
 
@@ -281,13 +358,11 @@ func TestPruneDeletesSettledMessages(t *testing.T) {
 			messages = append(messages, queued(fmt.Sprintf("%d.created", i), "ann", "{}"))
 		}
 		e.enqueue(t, messages...)
-		got, err := e.Lease(e.ctx, "l", time.Minute, 7)
+		got, err := e.Lease(e.ctx, time.Minute, 7)
 		if err != nil || len(got) != 7 {
 			t.Fatal(got, err)
 		}
-		if err := e.Settle(e.ctx, "l", got); err != nil {
-			t.Fatal(err)
-		}
+		e.record(t, notify.Sent, 0, got...)
 		prune := func(age time.Duration, limit int, want int64) {
 			t.Helper()
 			if n, err := e.Prune(e.ctx, age, limit); err != nil || n != want {
@@ -299,31 +374,5 @@ func TestPruneDeletesSettledMessages(t *testing.T) {
 		prune(-time.Hour, 4, 3)
 		prune(-time.Hour, 4, 0)
 		e.wantWaiting(t, 3)
-	})
-}
-
-// The result of an attempt is stored after its lease has expired and the same process has leased the message again.
-func TestLateDelayKeepsTheNextLease(t *testing.T) {
-	onEngines(t, func(t *testing.T, e *env) {
-		e.subscribe(t, subscription("ann", "a"), 3)
-		e.enqueue(t, queued("1.paid", "ann", "body"))
-		lease := func(d time.Duration, want int) []notify.Delivery {
-			t.Helper()
-			all, err := e.Lease(e.ctx, "p", d, 10)
-			if err != nil || len(all) != want {
-				t.Fatalf("leased %+v, %v; want %d", all, err, want)
-			}
-			return all
-		}
-		late := lease(-time.Second, 1)[0]
-		current := lease(time.Hour, 1)[0]
-		if err := e.Delay(e.ctx, "p", late, late.Attempts, 0); err != nil {
-			t.Fatal(err)
-		}
-		lease(time.Hour, 0)
-		if err := e.Delay(e.ctx, "p", current, current.Attempts, -time.Second); err != nil {
-			t.Fatal(err)
-		}
-		lease(time.Hour, 1)
 	})
 }

@@ -26,20 +26,9 @@ type WebConfig struct {
 const (
 	// webTTL is how long a push service keeps a message for an offline browser.
 	webTTL = 24 * time.Hour
-	// maxRefusals is the number of consecutive failures after which a subscription is deleted.
-	maxRefusals = 10
 	// maxAnswer is the number of bytes that are read of a response.
 	maxAnswer = 4 << 10
 )
-
-// errGone means that the subscription no longer exists.
-var errGone = errors.New("the subscription is gone")
-
-// waitError is a temporary failure, possibly with a requested delay.
-type waitError struct {
-	error
-	after time.Duration // 0: unspecified
-}
 
 // notice is the payload that the service worker receives.
 type notice struct {
@@ -56,9 +45,11 @@ type notice struct {
 }
 
 // send makes one attempt to send an event to the push service, encrypted for the browser (RFC 8291) and signed (RFC
-// 8292). It returns errGone, *waitError, an error that wraps events.ErrPermanent, or an error after which another
-// attempt may succeed.
-func (w *WebConfig) send(ctx context.Context, to Subscription, e events.Event) error {
+// 8292). The outcome is Sent, or Failed, Gone or Refused with an error. retryAfter is the delay that the push service
+// requests; 0: none.
+func (w *WebConfig) send(
+	ctx context.Context, to Subscription, e events.Event,
+) (outcome Outcome, retryAfter time.Duration, err error) {
 	text := TextOf(e, Lang(to.Lang))
 	payload, _ := json.Marshal(notice{ // it cannot fail
 		ID: e.ID, Tag: e.ID, Title: text.Title, Body: text.Body, Lang: to.Lang,
@@ -72,23 +63,23 @@ func (w *WebConfig) send(ctx context.Context, to Subscription, e events.Event) e
 		Topic:          e.OrderID.String(), // a newer message of the order replaces one that waits at the push service
 		VAPIDPublicKey: w.Key.Public, VAPIDPrivateKey: w.Key.Private,
 	})
-	if err != nil {
-		if errors.Is(err, outbound.ErrRefused) {
-			return fmt.Errorf("%w: %w", events.ErrPermanent, err)
-		}
-		return err
+	switch {
+	case errors.Is(err, outbound.ErrRefused):
+		return Refused, 0, err
+	case err != nil:
+		return Failed, 0, err
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
-	failed := fmt.Errorf("the push service returned status %d", resp.StatusCode)
+	err = fmt.Errorf("the push service returned status %d", resp.StatusCode)
 	switch s := resp.StatusCode; {
 	case s >= 200 && s < 300:
-		return nil
+		return Sent, 0, nil
 	case s == http.StatusNotFound || s == http.StatusGone:
-		return errGone
+		return Gone, 0, err
 	case s == http.StatusTooManyRequests || s == http.StatusRequestTimeout || s >= 500:
-		return &waitError{failed, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now())}
+		return Failed, outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()), err
 	default:
-		return fmt.Errorf("%w: %w", events.ErrPermanent, failed)
+		return Refused, 0, err
 	}
 }

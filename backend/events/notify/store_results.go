@@ -1,0 +1,100 @@
+package notify
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"sluice/backend/store"
+)
+
+// Outcome is the outcome of an attempt, as the metrics name it.
+type Outcome string
+
+// The outcomes of attempts. After Failed and Released the message is due again; the others settle it.
+const (
+	Sent     Outcome = "sent"
+	Failed   Outcome = "failed"
+	Gone     Outcome = "gone"     // the subscription no longer exists
+	Refused  Outcome = "refused"  // the push service or the outbound client rejected the message
+	GivenUp  Outcome = "given_up" // all attempts failed
+	Released Outcome = "released" // interrupted by a stop; the attempt does not count
+)
+
+// Result is the result of an attempt to send a leased message.
+type Result struct {
+	Delivery Delivery
+	Outcome  Outcome
+	Wait     time.Duration // until the next attempt, after Failed
+}
+
+// maxRefusals is the number of refused messages in a row after which a subscription is deleted.
+const maxRefusals = 10
+
+// RecordResults stores results of messages that are still leased, and their effects on the subscriptions, in one
+// transaction. A message that was leased again since, or that has its result, is left unchanged. So a call may be
+// repeated.
+func (s *Store) RecordResults(ctx context.Context, results []Result) error {
+	type record struct {
+		message
+		Lease    string `json:"lease"`
+		Attempts int    `json:"made"`
+		Settled  int    `json:"settled"`
+		Wait     int64  `json:"wait_ms"`
+	}
+	records := make([]record, len(results))
+	for i, r := range results {
+		v := r.Delivery
+		records[i] = record{message{v.EventID, v.SubscriptionID}, v.lease, v.Attempts, 1, r.Wait.Milliseconds()}
+		switch r.Outcome {
+		case Released:
+			records[i].Attempts--
+			records[i].Settled = 0
+		case Failed:
+			records[i].Settled = 0
+		}
+	}
+	return s.db.Update(ctx, "notify: record results", func(ctx context.Context, c store.Conn) error {
+		d := c.Dialect()
+		recorded, err := store.Select(ctx, c, func(row store.Scanner) (m message, err error) {
+			return m, row.Scan(&m.Event, &m.Subscription)
+		}, "UPDATE notifications SET leased_by = NULL, attempts = made, due_at = "+d.Ago("(0 - wait_ms)")+
+			", settled_at = CASE WHEN settled = 1 THEN "+d.Now+" END FROM ("+
+			d.Records("$1", messageColumns+", lease text, made integer, settled integer, wait_ms bigint")+
+			") AS result WHERE "+isMessage+" AND leased_by = lease RETURNING event_id, subscription_id", store.JSON(records))
+		if err != nil {
+			return err
+		}
+		// in the order in which Subscribe locks subscriptions, so that the transactions cannot deadlock
+		for _, r := range slices.SortedFunc(slices.Values(results), func(a, b Result) int {
+			return cmp.Compare(a.Delivery.SubscriptionID, b.Delivery.SubscriptionID)
+		}) {
+			if v := r.Delivery; slices.Contains(recorded, message{v.EventID, v.SubscriptionID}) {
+				if err := updateSubscription(ctx, c, v.Subscription, r.Outcome); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// updateSubscription deletes a subscription that is gone, and counts the messages in a row that it has refused.
+func updateSubscription(ctx context.Context, c store.Conn, p Subscription, o Outcome) error {
+	const failures = "UPDATE web_push_subscriptions SET failures = "
+	var err error
+	switch o {
+	case Sent:
+		if p.Failures > 0 {
+			_, err = c.Exec(ctx, failures+"0 WHERE id = $1", p.ID)
+		}
+	case Gone:
+		_, err = c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1", p.ID)
+	case Refused, GivenUp:
+		if _, err = c.Exec(ctx, failures+"failures + 1 WHERE id = $1", p.ID); err == nil {
+			_, err = c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1 AND failures >= $2", p.ID, maxRefusals)
+		}
+	}
+	return err
+}
