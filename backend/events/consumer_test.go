@@ -717,3 +717,13 @@ func TestEventWithALongTextIsNotDecoded(t *testing.T) {
 		t.Errorf("of a later version: %+v, %v", got, err)
 	}
 }
+
+// An id is the key of a dead letter and part of a header of webhooks. One that is not printable is not used.
+func TestEventWithAnUnprintableIDIsNotDecoded(t *testing.T) {
+	for _, id := range []string{"\x00", "9.paid\x00", "9.paid\r\nX: y", "9 paid", "9.pa\u00efd", "\u202e9.paid"} {
+		e := events.Event{ID: id, Type: events.Paid, OrderID: 9, SaleID: "s", Buyer: "b"}
+		if got, err := events.Decode(e.Encode()); !errors.Is(err, events.ErrPermanent) || got != (events.Event{}) {
+			t.Errorf("%q: %+v, %v; want a permanent error and no id", id, got, err)
+		}
+	}
+}

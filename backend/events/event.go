@@ -74,7 +74,8 @@ const maxText = sale.MaxBuyerLen
 func Decode(body string) (Event, error) {
 	var v versioned
 	err := json.Unmarshal([]byte(body), &v)
-	if len(v.ID) > maxText { // no database could index it
+	// a database could not index it, or a header not contain it
+	if len(v.ID) > maxText || strings.ContainsFunc(v.ID, unprintable) {
 		v.ID = ""
 	}
 	switch {
@@ -93,3 +94,6 @@ func Decode(body string) (Event, error) {
 	}
 	return Event{ID: v.ID}, fmt.Errorf("events: %w: %w", ErrPermanent, err)
 }
+
+// unprintable reports whether a character cannot be part of the id of an event.
+func unprintable(r rune) bool { return r <= ' ' || r > '~' }
