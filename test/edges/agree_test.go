@@ -230,6 +230,12 @@ func edgesForwardTheSameRequests(t *testing.T, socket bool) {
 		{name: "health", raw: request("GET", "/healthz", last), codes: "200"},
 		{name: "a longer path than of metrics", raw: request("GET", "/metric", c.next(), last), codes: "200"},
 		{name: "HEAD of health", raw: request("HEAD", "/healthz", last), methods: []string{"HEAD"}, codes: "200"},
+		{
+			name: "health with preconditions",
+			raw: request("GET", "/healthz", "If-Match: \"a\"") + request("GET", "/healthz", "If-None-Match: *") +
+				request("GET", "/healthz", "If-Unmodified-Since: Sat, 01 Nov 2025 00:00:00 GMT", last),
+			codes: "200 200 200",
+		},
 		{name: "POST to health", raw: request("POST", "/healthz", last), codes: "405"},
 		{
 			name: "hidden",
@@ -635,6 +641,26 @@ func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
 	free()
 	for range 4 {
 		<-held
+	}
+}
+
+// No backend gets If-Match and If-Unmodified-Since, and nginx does not evaluate them for a page in its cache.
+func TestPreconditionsOfPagesHaveNoEffect(t *testing.T) {
+	both := startBoth(t, options{policy: limitless}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "public, max-age=1000")
+		w.Header().Set("ETag", `"a"`)
+		w.Header().Set("Last-Modified", "Sat, 01 Nov 2025 00:00:00 GMT")
+	})
+	for _, e := range both {
+		for _, path := range []string{"/s/shoe", "/assets/a.js"} {
+			for _, line := range []string{
+				"Accept: a/b", `If-Match: "b"`, "If-Match: 0", "If-Unmodified-Since: Fri, 31 Oct 2025 00:00:00 GMT",
+			} {
+				if got := e.send(t, request("GET", path, line, "Connection: close")); fmt.Sprint(got.codes) != "[200]" {
+					t.Errorf("%s with %s: %s answers %v, want 200", path, line, e.name, got.codes)
+				}
+			}
+		}
 	}
 }
 
