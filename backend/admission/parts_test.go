@@ -182,6 +182,32 @@ func TestHeldSegmentDelaysItsOwnReturnsOnly(t *testing.T) {
 	})
 }
 
+// A confirmation accesses the shards of its orders only. A sale can have a thousand shards, and one may be down.
+func TestReturnIsConfirmedInItsShardOnly(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
+		ctx := context.Background()
+		a, stock, def := newParts(t, c)
+		buyer := buyerOf(0, 0)
+		d, err := a.Admit(ctx, Request{
+			SaleID: "s", Spread: 2, Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f",
+		})
+		if err != nil || d.Outcome != sale.Accepted {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		numbers, err := stock.ReturnUnits(ctx, "s", []sale.Order{{ID: d.OrderID, SaleID: "s", Buyer: buyer}})
+		if err != nil || numbers[0] < 1 {
+			t.Fatalf("%v, %v", numbers, err)
+		}
+		c.LPush(ctx, stock.ShardOf(SalePart{def, 1}.Part()).Returns("s"), "every command fails")
+		if err := stock.ConfirmReturns(ctx, "s", []sale.OrderID{d.OrderID}); err != nil {
+			t.Error(err)
+		}
+		if n := c.HLen(ctx, stock.ShardOf(SalePart{def, 0}.Part()).Returns("s")).Val(); n != 0 {
+			t.Errorf("%d returns are not confirmed", n)
+		}
+	})
+}
+
 func TestParseSegment(t *testing.T) {
 	for text, want := range map[string][2]int{"": {0, 0}, "0/2": {0, 2}, "999/1000": {999, 1000}} {
 		if index, k, err := parseSegment(text); err != nil || index != want[0] || k != want[1] {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
@@ -66,23 +67,17 @@ func (s *Stock) returnUnits(
 	return nil
 }
 
-// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. Errors are those of Spread;
-// the other parts are confirmed then.
+// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. An error wraps
+// sale.ErrUnavailable; the orders of other shards are confirmed then.
 func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	fields := make([]string, len(ids))
-	for i, id := range ids {
-		fields[i] = id.String()
-	}
-	parts, err := s.parts(ctx, saleID)
-	if err != nil {
-		return err
+	byShard := map[keyspace.Shard][]string{}
+	for _, id := range ids {
+		shard := s.cfg.Space.ShardOfOrder(id)
+		byShard[shard] = append(byShard[shard], id.String())
 	}
 	var failures []error
-	for _, part := range parts { // an id is in one part only
-		if err := s.cfg.Client.HDel(ctx, s.ShardOf(part).Returns(saleID), fields...).Err(); err != nil {
+	for shard, fields := range byShard {
+		if err := s.cfg.Client.HDel(ctx, shard.Returns(saleID), fields...).Err(); err != nil {
 			failures = append(failures, unavailable("confirm returns", err))
 		}
 	}
