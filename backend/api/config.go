@@ -16,6 +16,7 @@ import (
 	"sluice/backend/events/salechange"
 	"sluice/backend/payment"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver"
 )
@@ -46,9 +47,11 @@ type Config struct {
 
 	// bound of one decision, which continues if the client disconnects; 0: 2 s
 	AdmitTimeout time.Duration
-	ReadTimeout  time.Duration                     // bound of one query of a store; 0: 1 s
-	QueueFull    func(saleID string) time.Duration // minimum Retry-After while the queue is full; nil: 5 s
-	MaxStreams   int                               // open event streams of sales; 0: MaxStreams
+	ReadTimeout  time.Duration // bound of one query of a store; 0: 1 s
+	MaxStreams   int           // open event streams of sales; 0: MaxStreams
+	// QueueFull returns the minimum Retry-After while the queue is full of the shard that has the home of the buyer; nil:
+	// 5 s.
+	QueueFull func(home spread.Part) time.Duration
 
 	// Intact is called before Redis is read for an order. If Redis does not have the order, still is called. It reports
 	// whether the data of the order's shard is verified, and was not rebuilt since Intact was called: otherwise Redis may
@@ -83,7 +86,7 @@ func (cfg *Config) setDefaults() {
 		}
 	}
 	if cfg.QueueFull == nil {
-		cfg.QueueFull = func(string) time.Duration { return 5 * time.Second }
+		cfg.QueueFull = func(spread.Part) time.Duration { return 5 * time.Second }
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)

@@ -13,6 +13,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 )
@@ -64,7 +65,7 @@ func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 	if d.Outcome == sale.Accepted || d.Outcome == sale.Replayed {
 		h.cfg.Finder.Remember(d.OrderID, saleID) // its buyer requests it next
 	}
-	return d.Outcome.String(), h.answer(c, saleID, d)
+	return d.Outcome.String(), h.answer(c, request, d)
 }
 
 // purchaseRequest reads the headers and the body of a purchase. All strings are copies, because the Redis client may
@@ -131,8 +132,8 @@ var (
 const edgeTTL = time.Second
 
 // answer writes the 202 for an order, or returns the problem for a refusal.
-func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) error {
-	header := &c.Context().Response.Header
+func (h *handlers) answer(c *fiber.Ctx, r admission.Request, d admission.Decision) error {
+	header, saleID := &c.Context().Response.Header, r.SaleID
 	switch d.Outcome {
 	case sale.Accepted:
 		accepted(c, saleID, d.OrderID)
@@ -147,7 +148,7 @@ func (h *handlers) answer(c *fiber.Ctx, saleID string, d admission.Decision) err
 		}
 		return h.unknownSale(saleID)
 	case sale.QueueFull:
-		wait := h.RetryAfter(h.cfg.QueueFull(saleID))
+		wait := h.RetryAfter(h.cfg.QueueFull(spread.HomePart(saleID, r.Buyer, r.Spread)))
 		return errQueueFull.With(httpserver.Header{Name: fiber.HeaderRetryAfter, Value: wait})
 	case sale.KeyReused:
 		return errKeyReused

@@ -16,6 +16,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/api/userlimit"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/web/httpserver/servertest"
 )
 
@@ -418,20 +419,25 @@ func fixed(d admission.Decision) admitFunc {
 	return func(context.Context, admission.Request) (admission.Decision, error) { return d, nil }
 }
 
+// The queue of a sale with several segments is that of the buyer's home: another shard may have no queue.
 func TestFullQueueHasRetryAfter(t *testing.T) {
-	w := newWorld()
-	cfg := w.config(t)
-	cfg.Admitter = fixed(admission.Decision{Outcome: sale.QueueFull})
-	cfg.QueueFull = func(saleID string) time.Duration {
-		if saleID != "drop" {
-			t.Errorf("called for sale %q", saleID)
+	for _, segments := range []int{0, 4} {
+		w := newWorld()
+		w.spread = segments
+		home := spread.HomePart("drop", "ann", segments)
+		cfg := w.config(t)
+		cfg.Admitter = fixed(admission.Decision{Outcome: sale.QueueFull})
+		cfg.QueueFull = func(of spread.Part) time.Duration {
+			if of != home {
+				t.Errorf("called for %+v, want %+v", of, home)
+			}
+			return 40 * time.Second
 		}
-		return 40 * time.Second
-	}
-	cfg.Server.Jitter = func() float64 { return 0 }
-	a := serve(t, cfg).buy(t, "ann")
-	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
-	if got := a.Header.Get("Retry-After"); got != "40" {
-		t.Errorf("Retry-After: %q", got)
+		cfg.Server.Jitter = func() float64 { return 0 }
+		a := serve(t, cfg).buy(t, "ann")
+		servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+		if got := a.Header.Get("Retry-After"); got != "40" {
+			t.Errorf("Retry-After: %q", got)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"sluice/backend/events/points"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 )
 
@@ -141,9 +142,9 @@ func (b *Backend) intact(id sale.OrderID) (still func(ctx context.Context) bool)
 	}
 }
 
-// queueFull returns the Retry-After for a sale with a full queue.
-func (b *Backend) queueFull(saleID string) time.Duration {
-	return b.meters.RetryAfter(int(b.stores.space.ShardOf(saleID)))
+// queueFull is api.Config.QueueFull.
+func (b *Backend) queueFull(home spread.Part) time.Duration {
+	return b.meters.RetryAfter(int(b.Stock.ShardOf(home)))
 }
 
 // buildAdminAPI builds the admin API, the live stats and the admin console.

@@ -8,6 +8,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/audit"
+	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store/storetest"
@@ -29,6 +30,21 @@ func newSpreadSale(t *testing.T) (*Backend, sale.Sale) {
 		t.Fatal(err)
 	}
 	return b, wanted
+}
+
+// The queue of one segment is stalled, that of the other one is empty.
+func TestFullQueueHasThePaceOfItsSegment(t *testing.T) {
+	b, wanted := newSpreadSale(t)
+	for segment, waiting := range []int64{0, 7} {
+		home := spread.PartOf(wanted.ID, segment, wanted.Spread)
+		meter := &b.meters[b.Stock.ShardOf(home)]
+		for i := range 2 {
+			meter.Sample(time.Unix(int64(60*i), 0), waiting, queue.Stats{Ready: waiting})
+		}
+		if got, want := b.queueFull(home), []time.Duration{2 * time.Second, time.Minute}[segment]; got != want {
+			t.Errorf("segment %d: retry after %s, want %s", segment, got, want)
+		}
+	}
 }
 
 // A backend sets units apart and stops, and the sale is closed. Another backend returns the units.
