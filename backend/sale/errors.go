@@ -2,6 +2,7 @@ package sale
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -12,6 +13,9 @@ var (
 	ErrConflict    = errors.New("not possible in this state")
 	ErrUnavailable = errors.New("temporarily unavailable") // a store is down or overloaded; the request may be retried
 )
+
+// Unavailable wraps an error of a store in ErrUnavailable.
+func Unavailable(err error) error { return fmt.Errorf("%w: %w", ErrUnavailable, err) }
 
 // FieldError describes an invalid field of a request.
 type FieldError struct {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
-	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -69,7 +69,7 @@ func TestRebuildInProgressSeesThatAJournalIsRestored(t *testing.T) {
 	if err := b.stores.recovery.Heartbeat(t.Context(), id, 0, -fence); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.rebuildUnverified(t.Context(), 0); !errors.Is(err, rebuild.ErrBusy) {
+	if err := b.rebuildUnverified(t.Context(), 0); !errors.Is(err, guard.ErrBusy) {
 		t.Fatalf("during the rebuild of another backend: %v", err)
 	}
 	if all := journals(t, b); len(all) != 1 || all[0].Restoring != fence {

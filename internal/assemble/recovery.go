@@ -122,7 +122,7 @@ func (b *Backend) runGuard(ctx context.Context) error {
 		switch {
 		case err == nil:
 			failing[shard] = false
-		case errors.Is(err, rebuild.ErrBusy) || ctx.Err() != nil:
+		case errors.Is(err, guard.ErrBusy) || ctx.Err() != nil:
 		case !failing[shard]:
 			failing[shard] = true
 			b.log.Error("Redis cannot be verified; trying again", "shard", int(shard), "err", err)
@@ -162,7 +162,7 @@ func (b *Backend) Verify(ctx context.Context) error {
 	for ctx.Err() == nil {
 		for _, shard := range b.stores.space.All() {
 			err := b.rebuildUnverified(ctx, shard)
-			if err != nil && !errors.Is(err, rebuild.ErrBusy) {
+			if err != nil && !errors.Is(err, guard.ErrBusy) {
 				return err
 			}
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sluice/backend/recovery/rebuild"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 )
@@ -42,7 +42,7 @@ func (h *handlers) startRebuild(ctx context.Context, r *request) (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rebuildTimeout)
 		defer cancel()
 		err := h.cfg.Rebuilder.Run(ctx, only...)
-		if err != nil && !errors.Is(err, rebuild.ErrBusy) {
+		if err != nil && !errors.Is(err, guard.ErrBusy) {
 			h.Log().Error("rebuild failed", "actor", r.actor, "sale", saleID, "err", err)
 		}
 		ended <- err
@@ -52,7 +52,7 @@ func (h *handlers) startRebuild(ctx context.Context, r *request) (any, error) {
 	for h.cfg.Rebuilder.Status().Fence == before.Fence {
 		select {
 		case err := <-ended:
-			if errors.Is(err, rebuild.ErrBusy) {
+			if errors.Is(err, guard.ErrBusy) {
 				return nil, errRebuildBusy
 			}
 			r.Status(fiber.StatusAccepted)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/backend/queue"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/web/httpserver/servertest"
 	"sluice/test/testenv"
@@ -28,7 +29,7 @@ func (f *fakeRebuild) Run(_ context.Context, only ...string) error {
 	f.mu.Lock()
 	if f.busy {
 		f.mu.Unlock()
-		return rebuild.ErrBusy
+		return guard.ErrBusy
 	}
 	f.only, f.busy = only, true
 	f.status = rebuild.Status{Running: true, Fence: f.status.Fence + 1, Step: "count", Done: 3, Total: 10}

@@ -26,16 +26,6 @@ import (
 	"sluice/internal/loop"
 )
 
-// ErrUnverified is the error of every command while the data in Redis is not verified. It matches sale.ErrUnavailable.
-var ErrUnverified error = unverifiedError{}
-
-// unverifiedError does not wrap sale.ErrUnavailable: its callers add the text of that, and go-redis returns the wrapped
-// error in place of the error of a new connection.
-type unverifiedError struct{}
-
-func (unverifiedError) Error() string        { return "the data in Redis is not verified" }
-func (unverifiedError) Is(target error) bool { return target == sale.ErrUnavailable }
-
 // Heartbeat is the default interval at which Run checks verified data.
 const Heartbeat = 400 * time.Millisecond
 
@@ -228,7 +218,7 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	blocks := g.blocks.Load()
 	o, err := g.observe(timed, g.raw)
 	if err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	g.note(o)
 	g.ownership.Store(int32(o.ownership(g.owner())))
@@ -301,7 +291,7 @@ func (g *Guard) Rebuilds() loop.Wake { return g.rebuilds }
 func (g *Guard) RestoreFence(ctx context.Context) (fence int64, err error) {
 	o, err := g.observe(ctx, g.raw)
 	if err != nil {
-		return 0, unavailable(err)
+		return 0, sale.Unavailable(err)
 	}
 	sameServer, owned := o.Rebuilding || SameData(o.RunID, o.runID), o.ownership(g.owner()) != ownedByAnother
 	if o.Swapped == o.Fence && sameServer && owned {

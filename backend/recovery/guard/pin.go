@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 )
 
 // Pin opens a client that connects to the current server only, and returns the server's id. A rebuild uses it, because
@@ -12,7 +13,7 @@ import (
 // sale.ErrUnavailable.
 func (g *Guard) Pin(ctx context.Context) (client redisconn.Client, runID string, err error) {
 	if runID, err = g.identify(ctx, g.raw); err != nil {
-		return nil, "", unavailable(err)
+		return nil, "", sale.Unavailable(err)
 	}
 	return openPinned(g.server, g.identify, runID, g.options), runID, nil
 }
@@ -24,7 +25,7 @@ func PinServer(ctx context.Context, server *redisconn.Server, options ...redisco
 	first := server.Open(options...)
 	defer first.Close()
 	if runID, err = RunID(ctx, first); err != nil {
-		return nil, "", unavailable(err)
+		return nil, "", sale.Unavailable(err)
 	}
 	return openPinned(server, RunID, runID, options), runID, nil
 }

@@ -192,7 +192,7 @@ func (r record) ownership(by Owner) ownership {
 func NewestFence(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (int64, error) {
 	r, err := readRecord(ctx, c, shard)
 	if err != nil {
-		return 0, unavailable(err)
+		return 0, sale.Unavailable(err)
 	}
 	return max(r.Fence, r.Generation, r.Swapped), nil
 }
@@ -202,9 +202,7 @@ func NewestFence(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (in
 func CheckOwner(ctx context.Context, c redis.Cmdable, shard keyspace.Shard, owner Owner) error {
 	r, err := readRecord(ctx, c, shard)
 	if err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	return r.check(owner)
 }
-
-func unavailable(err error) error { return fmt.Errorf("guard: %w: %w", sale.ErrUnavailable, err) }

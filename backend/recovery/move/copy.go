@@ -12,17 +12,18 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 )
 
 // list returns the keys of the slot on a server for which want returns true. It fails if there are keys of others.
 func (j *job) list(ctx context.Context, c redisconn.Client, want func(key string) bool) ([]string, error) {
 	n, err := c.ClusterCountKeysInSlot(ctx, j.slot).Result()
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, sale.Unavailable(err)
 	}
 	keys, err := c.ClusterGetKeysInSlot(ctx, j.slot, int(n)+pipelineSize).Result() // some may be added meanwhile
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, sale.Unavailable(err)
 	}
 	for _, key := range keys {
 		if shard, ok := keyspace.ShardOfKey(key); !ok || shard != j.shard {
@@ -107,10 +108,10 @@ func (j *job) copy(ctx context.Context, tolerated string) error {
 		if err != nil && strings.HasPrefix(err.Error(), "IOERR") {
 			return fmt.Errorf("copy to %s: it cannot be reached, or needs longer than %v for a key "+
 				"(move a shard with millions of buyers before or after the sale): %w",
-				j.target.addr, migrateTimeout, unavailable(err))
+				j.target.addr, migrateTimeout, sale.Unavailable(err))
 		}
 		if err != nil && (tolerated == "" || !strings.Contains(err.Error(), tolerated)) {
-			return fmt.Errorf("copy to %s: %w", j.target.addr, unavailable(err))
+			return fmt.Errorf("copy to %s: %w", j.target.addr, sale.Unavailable(err))
 		}
 	}
 	j.result.Keys = len(j.keys)
@@ -121,7 +122,7 @@ func (j *job) copy(ctx context.Context, tolerated string) error {
 func (j *job) awaitReplicas(ctx context.Context) error {
 	info := j.target.pinned.InfoMap(ctx, "replication")
 	if err := info.Err(); err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	n, err := strconv.Atoi(info.Item("Replication", "connected_slaves"))
 	if err != nil || n == 0 {
@@ -131,14 +132,14 @@ func (j *job) awaitReplicas(ctx context.Context) error {
 	defer conn.Close()
 	// WAIT covers the writes of its connection. This one follows the copy.
 	if err := conn.Do(ctx, "ASKING").Err(); err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	if err := conn.Set(ctx, j.shard.Replicated(), "1", 0).Err(); err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	have, err := conn.Wait(ctx, n, replicaTimeout).Result()
 	if err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	if have < int64(n) {
 		return fmt.Errorf("%d of %d replicas of %s have the copy after %v: repair its replication",

@@ -7,7 +7,6 @@ import (
 
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/move"
-	"sluice/backend/recovery/rebuild"
 )
 
 // An interrupted move is not finished with the database of another deployment.
@@ -42,8 +41,8 @@ func TestSuspendedMoveTakesNothingBack(t *testing.T) {
 	}
 	guards, r := newRebuilder(t, w.server, db)
 	w.db.began = func() {
-		err := rebuild.ErrBusy
-		for errors.Is(err, rebuild.ErrBusy) { // the move may renew its lock before the rebuild has it
+		err := guard.ErrBusy
+		for errors.Is(err, guard.ErrBusy) { // the move may renew its lock before the rebuild has it
 			if err := guards.Of(w.shard).Raw().Del(t.Context(), w.shard.RebuildLock()).Err(); err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 	redisscript "sluice/lua/redis"
 )
 
@@ -25,7 +26,7 @@ func (j *job) hold(ctx context.Context) error {
 	for {
 		ids, err := j.source.pinned.SMembers(ctx, j.shard.Sales()).Result()
 		if err != nil {
-			return unavailable(err)
+			return sale.Unavailable(err)
 		}
 		j.sales = nil
 		args := []any{j.fence, j.source.runID, j.owner.Deployment}
@@ -35,19 +36,19 @@ func (j *job) hold(ctx context.Context) error {
 		keys := append([]string{j.shard.Guard(), j.shard.Sales()}, j.sales...)
 		answer, err := redisscript.Run(ctx, j.source.pinned, "move_hold", keys, args...).Slice()
 		if err != nil {
-			return unavailable(err)
+			return sale.Unavailable(err)
 		}
 		switch answer[0] {
 		case "ok":
 			j.held, j.defs = true, answer[1:]
 			return nil
 		case "stale": // a sale was loaded or removed meanwhile
+		case "fenced":
+			return guard.ErrBusy
 		case "unverified":
 			return errUnverified
-		case "foreign":
-			return cmp.Or(guard.CheckOwner(ctx, j.source.pinned, j.shard, j.owner), errUnverified)
 		default:
-			return ErrBusy
+			return cmp.Or(guard.CheckOwner(ctx, j.source.pinned, j.shard, j.owner), guard.ErrForeign)
 		}
 	}
 }

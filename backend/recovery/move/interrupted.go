@@ -6,8 +6,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 	redisscript "sluice/lua/redis"
 )
 
@@ -66,9 +68,9 @@ func (j *job) takeSlot(ctx context.Context, lock *redisconn.Lock) error {
 	keys := []string{j.shard.RebuildLock()}
 	result, err := redisscript.Run(ctx, j.target.importing, "move_finish", keys, lock.Token(), j.slot, j.target.id).Text()
 	if _, moved := redis.IsMovedError(err); moved { // the target imports the slot no longer
-		return errFenced
+		return guard.ErrFenced
 	}
-	return scriptError("move_finish", result, err)
+	return guard.ScriptError("move_finish", result, err)
 }
 
 // checkInterrupted verifies that the move has not been finished by another process meanwhile. The data on the source
@@ -76,7 +78,7 @@ func (j *job) takeSlot(ctx context.Context, lock *redisconn.Lock) error {
 func (j *job) checkInterrupted(ctx context.Context) error {
 	nodes, err := redisconn.Nodes(ctx, j.source.pinned, j.source.addr)
 	if err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	self := find(nodes, func(n *redisconn.Node) bool { return n.Self })
 	if self == nil || !self.Owns(j.slot) || self.Migrating[j.slot] != j.interrupted {

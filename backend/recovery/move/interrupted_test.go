@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/move"
 	"sluice/test/testenv"
 )
@@ -209,7 +210,7 @@ func TestSuspendedMoverChangesNothing(t *testing.T) {
 // A process that is suspended while it finishes an interrupted move changes nothing when another one has finished it
 // and the shard has moved back.
 func TestSuspendedFinishChangesNothing(t *testing.T) {
-	for at, want := range map[string]string{"finish": "another process has finished", "flip": "the move lost its lock"} {
+	for at, want := range map[string]string{"finish": "another process has finished", "flip": guard.ErrFenced.Error()} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)

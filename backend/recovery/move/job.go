@@ -121,7 +121,7 @@ func (j *job) check(ctx context.Context) error {
 	err = j.source.pinned.HMGet(ctx, j.shard.Guard(), "run_id", "generation").Scan(&verified)
 	switch {
 	case err != nil:
-		return unavailable(err)
+		return sale.Unavailable(err)
 	case !guard.SameData(verified.RunID, j.source.runID), verified.Generation != current:
 		return errUnverified
 	}
@@ -144,10 +144,10 @@ func (j *job) checkOwner(ctx context.Context, c redisconn.Client) (generation in
 func (j *job) acquire(ctx context.Context, c redisconn.Client) (*redisconn.Lock, error) {
 	lock, err := redisconn.Acquire(ctx, c, j.shard.RebuildLock(), j.lock)
 	if _, moved := redis.IsMovedError(err); moved || err == nil && lock == nil { // another move has ended its import
-		return nil, ErrBusy
+		return nil, guard.ErrBusy
 	}
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, sale.Unavailable(err)
 	}
 	return lock, nil
 }
@@ -155,7 +155,7 @@ func (j *job) acquire(ctx context.Context, c redisconn.Client) (*redisconn.Lock,
 // setSlot runs CLUSTER SETSLOT for the slot of the shard.
 func (j *job) setSlot(ctx context.Context, c redisconn.Client, args ...any) error {
 	if err := c.Do(ctx, append([]any{"CLUSTER", "SETSLOT", j.slot}, args...)...).Err(); err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	return nil
 }
@@ -163,20 +163,5 @@ func (j *job) setSlot(ctx context.Context, c redisconn.Client, args ...any) erro
 // call runs a script of the move with its fence.
 func (j *job) call(ctx context.Context, c redisconn.Client, script string, keys []string, args ...any) error {
 	result, err := redisscript.Run(ctx, c, script, keys, append([]any{j.fence}, args...)...).Text()
-	return scriptError(script, result, err)
+	return guard.ScriptError(script, result, err)
 }
-
-// scriptError returns the error of a script of the move, which returns "ok", "fenced" or another result.
-func scriptError(script, result string, err error) error {
-	switch {
-	case err != nil:
-		return unavailable(err)
-	case result == "fenced":
-		return errFenced
-	case result != "ok":
-		return fmt.Errorf("script %s returned %q", script, result)
-	}
-	return nil
-}
-
-func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavailable, err) }

@@ -106,17 +106,11 @@ func New(cfg Config) (*Mover, error) {
 	return &Mover{cfg, lockDuration}, nil
 }
 
-// ErrBusy reports that another process rebuilds or moves the shard.
-var ErrBusy = errors.New("a rebuild or another move of the shard is in progress: try again when it has ended")
-
 // ErrInterrupted reports that the context of Move ended.
 var ErrInterrupted = errors.New("the move was interrupted")
 
 // errUnverified reports that a rebuild must come first.
-var errUnverified = errors.New("its data is not verified: wait until a backend has rebuilt it (sluice shard list)")
-
-// errFenced reports that the shard is not held by this move any longer.
-var errFenced = errors.New("the move lost its lock, and a rebuild or another move has begun")
+var errUnverified = fmt.Errorf("%w: wait until a backend has rebuilt it (sluice shard list)", guard.ErrUnverified)
 
 // errStopped is the error after Config.Step has returned one.
 type errStopped struct{ error }

@@ -193,8 +193,8 @@ func TestBusyMoveKeepsTheMarkOfAnother(t *testing.T) {
 	if result, err := w.move(target); err != nil || !result.Verified || result.From != source.Addr {
 		t.Errorf("%+v, %v", result, err)
 	}
-	if !errors.Is(second, move.ErrBusy) {
-		t.Errorf("the second move: %v, want %v", second, move.ErrBusy)
+	if !errors.Is(second, guard.ErrBusy) {
+		t.Errorf("the second move: %v, want %v", second, guard.ErrBusy)
 	}
 	w.unmarked("moved")
 	w.check(target)
@@ -226,7 +226,7 @@ func TestMoveIsRefused(t *testing.T) {
 	source.Client().Del(ctx, foreign)
 
 	source.Client().Set(ctx, w.shard.RebuildLock(), "another process", time.Minute)
-	refused("a rebuild in progress", move.ErrBusy.Error())
+	refused("a rebuild in progress", guard.ErrBusy.Error())
 	w.unmarked("a rebuild in progress")
 	source.Client().Del(ctx, w.shard.RebuildLock())
 	w.check(source)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/redisconn"
 	"sluice/internal/loop"
 )
@@ -23,7 +24,7 @@ func (j *job) changeOwner(ctx context.Context) error {
 	}
 	j.changing = true
 	if err := moveSlot(j.source.pinned, "MIGRATING"); err != nil {
-		if _, rejected := errors.AsType[redis.Error](err); rejected || errors.Is(err, errFenced) {
+		if _, rejected := errors.AsType[redis.Error](err); rejected || errors.Is(err, guard.ErrFenced) {
 			j.changing = false
 			return j.abandon(ctx, err)
 		}

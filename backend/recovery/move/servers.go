@@ -8,6 +8,7 @@ import (
 
 	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 )
 
 // server is one of the two masters.
@@ -38,7 +39,7 @@ func (j *job) connect(ctx context.Context, to string) error {
 	j.slot, _ = of.Slot()
 	from, err := of.Master(ctx)
 	if err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	source, nodes, err := j.open(ctx, &j.source, from)
 	if err != nil {
@@ -110,7 +111,7 @@ func (j *job) open(ctx context.Context, to *server, addr string) (*redisconn.Nod
 	}
 	nodes, err := redisconn.Nodes(ctx, to.pinned, addr)
 	if err != nil {
-		return nil, nil, unavailable(err)
+		return nil, nil, sale.Unavailable(err)
 	}
 	self := find(nodes, func(n *redisconn.Node) bool { return n.Self })
 	if self == nil {

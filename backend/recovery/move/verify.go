@@ -10,6 +10,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 )
 
 // verify compares the copy with the source: every key that has not expired exists on both, no other one exists on the
@@ -99,10 +100,10 @@ func sizes(ctx context.Context, c redisconn.Client, keys []string) (map[string]s
 func pipelined(ctx context.Context, c redisconn.Client, add func(redis.Pipeliner)) error {
 	cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error { add(p); return nil })
 	if err := redisconn.PipelineError(cmds); err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	return nil
 }

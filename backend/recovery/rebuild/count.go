@@ -33,7 +33,7 @@ func (j *job) countSales(ctx context.Context) error {
 func (j *job) count(ctx context.Context, c *saleCount) error {
 	accepted, err := j.client.HGet(ctx, j.shard.Sale(c.def.ID), "accepted").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	c.accepted = accepted
 	parts := []func(context.Context, *saleCount) error{j.countRows, j.countLetters, j.countQueue, j.countSlots}

@@ -77,18 +77,10 @@ func (j *job) run(ctx context.Context, only []string) error {
 // call runs a script of the rebuild. It fails if another rebuild has begun.
 func (j *job) call(ctx context.Context, script string, keys []string, args ...any) error {
 	result, err := redisscript.Run(ctx, j.client, "rebuild_"+script, keys, append([]any{j.mark()}, args...)...).Text()
-	if err != nil {
-		return unavailable(err)
+	if result == "taken_over" {
+		return errTakenOver
 	}
-	if err := scriptErrors[result]; err != nil || result == "ok" {
-		return err
-	}
-	return fmt.Errorf("script rebuild_%s returned %q", script, result)
-}
-
-// scriptErrors has the errors for the results of scripts.
-var scriptErrors = map[string]error{
-	"fenced": errFenced, "unverified": errNotVerified, "foreign": errForeign, "taken_over": errTakenOver,
+	return guard.ScriptError("rebuild_"+script, result, err)
 }
 
 // mark identifies the rebuild to the scripts.
@@ -96,13 +88,6 @@ func (j *job) mark() string { return mark(j.fence, j.owner.Deployment) }
 
 // mark is what scripts compare with the guard of a shard: deployments number their rebuilds independently.
 func mark(fence, deployment int64) string { return fmt.Sprintf("%d %d", fence, deployment) }
-
-func unavailable(err error) error { return fmt.Errorf("%w: %w", sale.ErrUnavailable, err) }
-
-var errNotVerified = errors.New("the data is not verified")
-
-// errForeign reports that another deployment has begun to use the data since the owner was checked.
-var errForeign = errors.New("the data belongs to another deployment")
 
 // errTakenOver reports that a rebuild has begun, and that processes of a former owner may not have noticed yet.
 var errTakenOver = errors.New("the data was taken over from another deployment")
@@ -116,11 +101,11 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 	}
 	keys := []string{j.shard.Guard(), j.shard.RebuildReady(), j.shard.Consumers(), j.shard.Sales()}
 	err := j.call(ctx, "begin", keys, verified, j.from)
-	if errors.Is(err, errNotVerified) {
+	if errors.Is(err, guard.ErrUnverified) {
 		*only = nil
 		err = j.call(ctx, "begin", keys, "", j.from)
 	}
-	if errors.Is(err, errForeign) { // with both ids, if they are known
+	if errors.Is(err, guard.ErrForeign) { // with both ids, if they are known
 		return cmp.Or(guard.CheckOwner(ctx, j.client, j.shard, j.owner), err)
 	}
 	takenOver := errors.Is(err, errTakenOver)
@@ -157,7 +142,7 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	}
 	inRedis, err := j.client.SMembers(ctx, j.shard.Sales()).Result()
 	if err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	suspended := map[string]bool{}
 	for _, s := range known {

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/admission"
+	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	redisscript "sluice/lua/redis"
@@ -22,7 +23,7 @@ const (
 // lua/redis/include/check_shard.lua.
 func (j *job) readQueue(ctx context.Context) error {
 	if err := j.readMessages(ctx); err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	return nil
 }
@@ -150,7 +151,7 @@ func (j *job) settled(ctx context.Context, texts []string) ([]any, error) {
 	for _, key := range []string{j.shard.Attempts(), j.shard.Crashes()} {
 		ids, err := j.client.HKeys(ctx, key).Result()
 		if err != nil {
-			return nil, unavailable(err)
+			return nil, sale.Unavailable(err)
 		}
 		for _, id := range ids {
 			orders[id] = true
@@ -227,7 +228,7 @@ func (w *writer) flush() error {
 func (w *writer) send() error {
 	script := redisscript.Load("rebuild_" + w.script)
 	if err := script.Load(w.ctx, w.job.client).Err(); err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	results := make([]*redis.Cmd, len(w.runs))
 	_, err := w.job.client.Pipelined(w.ctx, func(p redis.Pipeliner) error {
@@ -237,11 +238,12 @@ func (w *writer) send() error {
 		return nil
 	})
 	if err != nil {
-		return unavailable(err)
+		return sale.Unavailable(err)
 	}
 	for _, result := range results {
-		if text, _ := result.Text(); text == "fenced" {
-			return errFenced
+		text, err := result.Text()
+		if err := guard.ScriptError("rebuild_"+w.script, text, err); err != nil {
+			return err
 		}
 	}
 	w.job.status.done(w.count - w.sent)

@@ -40,9 +40,6 @@ import (
 	"sluice/backend/store"
 )
 
-// ErrBusy reports that another process runs a rebuild.
-var ErrBusy = errors.New("a rebuild is in progress")
-
 // Store is the part of SQL that a rebuild needs (store.Store and journal.Registry).
 type Store interface {
 	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
@@ -117,8 +114,8 @@ func New(cfg Config) (*Rebuilder, error) {
 
 // Run rebuilds these sales, with all their segments; or all sales, if none are given. If a shard is not verified, all
 // its sales are rebuilt. The shards are rebuilt one after the other; an error of one does not prevent the others. Run
-// returns ErrBusy, *guard.ShardsError, *guard.DeploymentError, or an error that wraps sale.ErrUnavailable. After an
-// error the shard remains unverified until a rebuild succeeds.
+// returns guard.ErrBusy, *guard.ShardsError, *guard.DeploymentError, or another error that matches
+// sale.ErrUnavailable. After an error the shard remains unverified until a rebuild succeeds.
 //
 // Without sales, Run makes the data of another deployment that of this one: the database of that deployment is lost.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
@@ -195,9 +192,9 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 			err = fmt.Errorf("the move of its slot was interrupted; to finish it: sluice shard move %d --to %s: %w",
 				shard, to, err)
 		}
-		return fmt.Errorf("rebuild: %w: %w", sale.ErrUnavailable, err)
+		return fmt.Errorf("rebuild: %w", sale.Unavailable(err))
 	case lock == nil:
-		return ErrBusy
+		return guard.ErrBusy
 	}
 	ctx, release := lock.KeepRenewed(ctx)
 	defer release()

@@ -808,7 +808,7 @@ func TestOneRebuildAtATime(t *testing.T) {
 	w.rebuild = newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guards, Store: w.store, Space: space,
 		Step: func(string) error {
-			if err := other.Run(w.ctx); !errors.Is(err, rebuild.ErrBusy) {
+			if err := other.Run(w.ctx); !errors.Is(err, guard.ErrBusy) {
 				t.Errorf("a concurrent rebuild: %v", err)
 			}
 			return nil
@@ -841,7 +841,7 @@ func TestRunIfRebuildsOnlyIfNeeded(t *testing.T) {
 	other := newRebuilder(w.t, rebuild.Config{
 		Pinner: w.guards, Store: w.store, Space: space,
 		Step: func(string) error {
-			if err := w.rebuild.RunIf(w.ctx, 0, needed(true)); !errors.Is(err, rebuild.ErrBusy) {
+			if err := w.rebuild.RunIf(w.ctx, 0, needed(true)); !errors.Is(err, guard.ErrBusy) {
 				t.Errorf("during another rebuild: %v", err)
 			}
 			return nil

@@ -18,9 +18,6 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// errFenced reports that a later rebuild has begun or that Redis was emptied.
-var errFenced = fmt.Errorf("another rebuild has begun: %w", sale.ErrUnavailable)
-
 // Restored counts the orders of RestoreAt by result.
 type Restored struct {
 	Rows     int // rows in SQL
@@ -117,7 +114,7 @@ func (r *Restorer) withoutRows(ctx context.Context, orders []sale.Order, done *R
 		}
 		returned, err := r.client.HGet(ctx, r.shard.Sale(o.SaleID), "returned").Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, unavailable(err)
+			return nil, sale.Unavailable(err)
 		}
 		bySale[o.SaleID] = &saleOrders{saleID: o.SaleID, returned: returned}
 	}
@@ -168,9 +165,9 @@ func (r *Restorer) runScript(
 	result, err := redisscript.Run(ctx, r.client, "restore_orders", keys, args...).Text()
 	switch {
 	case err != nil:
-		return false, unavailable(err)
+		return false, sale.Unavailable(err)
 	case result == "fenced":
-		return false, errFenced
+		return false, guard.ErrFenced
 	case result == "returned":
 		return true, nil
 	case result == "unknown_sale": // a rebuild stores every sale of SQL that is not archived before orders are restored

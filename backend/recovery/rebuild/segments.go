@@ -11,6 +11,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 	"sluice/backend/spread"
 )
 
@@ -89,7 +90,7 @@ func (r *segmentReader) read(ctx context.Context, of spread.Sale) ([]spread.Stat
 			case shard == r.shard:
 				states[i], _, err = admission.ReadSegment(ctx, r.client, r.cfg.Space, of.Segment(i))
 				if err != nil && !errors.Is(err, admission.ErrNotLoaded) {
-					return unavailable(err)
+					return sale.Unavailable(err)
 				}
 				states[i].Loaded = err == nil // although the rebuild holds it
 			case !r.failed[shard]:
