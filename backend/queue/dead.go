@@ -235,6 +235,6 @@ func (l *List) DropRaw(ctx context.Context, key string) error {
 	if !strings.HasPrefix(key, rawPrefix) {
 		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)
 	}
-	keys := []string{l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Dead().Index()}
+	keys := []string{l.shard.Dead().Times(), l.shard.Dead().Letters(), l.shard.Dead().Index(), l.shard.Guard()}
 	return wrap("drop", l.run(ctx, "dead_drop", keys, key).Err())
 }

@@ -226,6 +226,23 @@ func TestFailedDeadLetterChangesNothing(t *testing.T) {
 	})
 }
 
+// A move copies the dead letters of a shard that it holds: one that was dropped meanwhile would return with the copy.
+func TestHeldShardKeepsItsDeadTexts(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, e engine) {
+		ctx, shard := t.Context(), keyspace.Shard(7)
+		l := queue.NewList(e.client, shard, queue.Config{})
+		prepare(t, e.client, l, shard)
+		e.client.HSet(ctx, shard.Guard(), "rebuilding", "1")
+		before := e.dump()
+		if err := l.DropRaw(ctx, "raw:ab"); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("the error is %v", err)
+		}
+		if after := e.dump(); !maps.Equal(before, after) {
+			t.Error("the dead letters have changed")
+		}
+	})
+}
+
 // prepare fills every key of a shard: an expired lease, a due delayed message, ready messages and dead letters.
 func prepare(t *testing.T, client redisconn.Client, l *queue.List, shard keyspace.Shard) {
 	t.Helper()
