@@ -87,6 +87,10 @@ func (p *program) printWelcome(flags upFlags, at server, own ownStores) error {
 	if err != nil {
 		return err
 	}
+	data := flags.data
+	if data != defaultData {
+		data += "      commands find it with --data " + data + " or " + envData + "=" + data
+	}
 	fmt.Fprintf(p.out, `sluice is up.
 
   page         %s/s/%s#token=%s
@@ -100,7 +104,7 @@ Buy one unit and query the order:
   order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | grep -oE '[0-9]{17,}' | head -n 1); echo "order $order"
   curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
 
-`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, p.consoleToken(flags.data), at.Admin, demoSale, flags.data, buyer, at.Public, demoSale, buyer, at.Public)
+`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, p.consoleToken(flags.data), at.Admin, demoSale, data, buyer, at.Public, demoSale, buyer, at.Public)
 	if own.redis || own.database {
 		fmt.Fprintln(p.out, "The embedded Redis and SQLite are for one machine.")
 	}
