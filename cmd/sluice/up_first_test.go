@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Commands use .sluice by default. With another data directory, sluice up prints the flag and the variable that they need.
+// Commands read .sluice by default: with another data directory, sluice up prints the flag and the variable for them.
 func TestWelcomeNamesADataDirectoryThatIsNotTheDefault(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
