@@ -201,8 +201,16 @@ func TestUnreachableAdminAPIFails(t *testing.T) {
 	server := start(t, "")
 	server.Admin.Close()
 	v, exit, printed := run(t, "smoke", server)
-	if v.Verdict != "FAIL" || exit == 0 {
+	if v.Verdict != "FAIL" || exit == 0 || !strings.Contains(printed, "start sluice, or set ADMIN") {
 		t.Errorf("verdict %s, exit %d without the admin API\n%s", v.Verdict, exit, printed)
+	}
+}
+
+func TestMissingSaleIsNamed(t *testing.T) {
+	t.Parallel()
+	v, exit, printed := run(t, "smoke", start(t, ""), "SALE=missing")
+	if v.Verdict != "FAIL" || exit == 0 || !strings.Contains(printed, "/v1/sales/missing: 404; unset SALE, or set it") {
+		t.Errorf("verdict %s, exit %d\n%s", v.Verdict, exit, printed)
 	}
 }
 

@@ -10,7 +10,7 @@ function call(config, method, path, { body, key, expect }) {
   const res = http.request(method, config.admin + path, body ? JSON.stringify(body) : null, { headers, tags: { name }, timeout: '30s' });
   if (res.status !== expect) {
     measure.adminFailed();
-    const remedy = res.status === 401 ? '; SLUICE_ADMIN_TOKEN is not that of the server' : '';
+    const remedy = { 0: '; start sluice, or set ADMIN to its admin address', 401: '; SLUICE_ADMIN_TOKEN is not that of the server' }[res.status] || '';
     throw new Error(`${method} ${config.admin}${path}: ${res.status || res.error} ${String(res.body || '').slice(0, 300)}${remedy}`);
   }
   return res.json();

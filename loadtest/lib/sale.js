@@ -13,7 +13,11 @@ export function prepare(config) {
   const id = created ? createSale(config, run) : config.sale;
   try {
     const res = http.get(`${config.target}/v1/sales/${id}`);
-    if (res.status !== 200) throw new Error(`GET ${config.target}/v1/sales/${id}: ${res.status || res.error}; check that TARGET and ADMIN belong to the same deployment`);
+    if (res.status !== 200) {
+      const missing = !created && res.status === 404;
+      const remedy = missing ? 'unset SALE, or set it to the id of a sale' : 'check that TARGET and ADMIN belong to the same deployment';
+      throw new Error(`GET ${config.target}/v1/sales/${id}: ${res.status || res.error}; ${remedy}`);
+    }
     return { run, sale: res.json(), created, before: totals(config, id) };
   } catch (err) {
     if (created) closeAfterError(config, id);
