@@ -56,7 +56,7 @@ func openPrefix(dir, root string) (*prefix, error) {
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("%w: another edge runs in %s", ErrConfig, dir)
+		return nil, fmt.Errorf("%w: another edge runs in %s: stop it, or use another --prefix", ErrConfig, dir)
 	}
 	p := &prefix{dir: dir, root: root, lock: lock}
 	p.hold(dir)

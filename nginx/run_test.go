@@ -362,7 +362,7 @@ func TestOneEdgeAtATimeInADirectory(t *testing.T) {
 	second := e.cfg
 	second.Listen = testenv.FreeAddress(t)
 	if err := second.Run(t.Context()); !errors.Is(err, ErrConfig) ||
-		!strings.Contains(err.Error(), "another edge runs in") {
+		!strings.Contains(err.Error(), "another edge runs in "+e.cfg.Prefix+": stop it, or use another --prefix") {
 		t.Errorf("the second edge: %v", err)
 	}
 	if got := e.do("GET", "/healthz").status; got != 200 {
