@@ -215,7 +215,7 @@ func TestRemedyOfAJournalThatCannotBeOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	open(used, "(name a directory that only this backend uses)")
+	open(used, " is in use by another backend (name a directory that only this backend uses)")
 }
 
 // A Redis that rejects every order answers PING. /readyz and the list of shards name its reason.

@@ -93,7 +93,7 @@ func Open(dir string, cfg Config) (*Journal, error) {
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("journal: directory %s is in use by another backend: give each backend its own", dir)
+		return nil, fmt.Errorf("journal: directory %s is in use by another backend", dir)
 	}
 	j := &Journal{dir: dir, cfg: cfg, lock: lock, trimTime: maxTrim}
 	if err := j.load(); err != nil {
