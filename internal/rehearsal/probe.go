@@ -43,7 +43,7 @@ func (x *edge) testForwarded(ctx context.Context) error {
 	for i := range maxProbes {
 		status, err := x.listSales(ctx, first)
 		if err != nil {
-			return fmt.Errorf("edge %s does not respond: %w", x.base, err)
+			return fmt.Errorf("edge %s does not respond: start it, or set --target to its address (%w)", x.base, err)
 		}
 		if status != fasthttp.StatusTooManyRequests {
 			continue
