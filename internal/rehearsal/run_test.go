@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/valyala/fasthttp"
+
 	"sluice/client"
 )
 
@@ -414,5 +416,14 @@ func TestResponseFields(t *testing.T) {
 	}
 	if got := violated([]byte(`{}`)); got != "unnamed" {
 		t.Errorf("%q", got)
+	}
+	for text, want := range map[string]time.Duration{
+		"7": 7 * time.Second, "": time.Second, "-1": time.Second, "3600": time.Minute, "9223372037": time.Minute,
+	} {
+		var resp fasthttp.Response
+		resp.Header.Set("Retry-After", text)
+		if got := retryAfter(&resp); got != want {
+			t.Errorf("Retry-After %q is %s, want %s", text, got, want)
+		}
 	}
 }

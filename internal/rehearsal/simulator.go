@@ -175,15 +175,15 @@ func textAfter(body []byte, prefix string) string {
 	return string(text)
 }
 
-// maxRetryAfter bounds the Retry-After that a shopper follows.
-const maxRetryAfter = time.Minute
+// maxRetryAfter bounds the Retry-After that a shopper follows, in seconds.
+const maxRetryAfter = 60
 
 func retryAfter(resp *fasthttp.Response) time.Duration {
 	n, err := strconv.Atoi(string(resp.Header.Peek("Retry-After")))
 	if err != nil || n < 1 {
 		n = 1
 	}
-	return min(time.Duration(n)*time.Second, maxRetryAfter)
+	return time.Duration(min(n, maxRetryAfter)) * time.Second
 }
 
 // await polls an order until it is a row, as the buyer page does.
