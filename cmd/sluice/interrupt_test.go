@@ -28,7 +28,9 @@ func TestInterruptedCommandsReportIt(t *testing.T) {
 	if err := os.WriteFile(svg, []byte("an earlier chart"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{envServer: "http://127.0.0.1:1", envAdminToken: "hush", envData: dir}
+	env := map[string]string{
+		envServer: "http://127.0.0.1:1", envAdminToken: "hush", envData: dir, envSecret: testSecret,
+	}
 	for args, want := range map[string]string{
 		"sale list":                            "interrupted",
 		"sale restock shoe --add 1 --key k":    "interrupted (to repeat it without adding twice: --key k)",
@@ -36,6 +38,7 @@ func TestInterruptedCommandsReportIt(t *testing.T) {
 		"dead retry --all --json":              "stopped: repeat the command to continue: interrupted",
 		"health":                               "not ready: interrupted",
 		"token check --token-keys https://a x": "interrupted",
+		"rehearse shoe --target http://127.0.0.1:1 --no-report":                                            "interrupted",
 		"sale archive shoe --redis redis://127.0.0.1:1 --database sqlite:" + dir + "/none --output " + dir: "interrupted",
 		"bench queue --redis redis://127.0.0.1:1 --svg " + svg:                                             "interrupted",
 	} {

@@ -110,7 +110,7 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 	report, err := rehearsal.Run(ctx, f.Config)
 	view.end()
 	if report == nil {
-		return err
+		return orInterrupted(ctx, err)
 	}
 	if err := o.storeReport(ctx, report); err != nil {
 		fmt.Fprintln(p.errOut, "The report is not in the admin console: "+visible(oneLine(err)))

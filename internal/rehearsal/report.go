@@ -117,10 +117,10 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 		Shoppers: int64(r.Workload.shoppers()), backend: r.backend,
 	}
 	switch {
-	case playErr != nil:
-		rep.Stopped = playErr.Error()
 	case stopped:
 		rep.Stopped = "interrupted"
+	case playErr != nil:
+		rep.Stopped = playErr.Error()
 	}
 	if err := r.readRecords(ctx, rep); err != nil {
 		rep.RecordsError = err.Error()

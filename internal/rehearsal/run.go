@@ -102,6 +102,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	opening := time.Now().Add(cfg.Lead + signing)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	// This call must not be interrupted: the id of the copy would be unknown.
 	made, err := cfg.Stage.Make(context.WithoutCancel(ctx), cfg.Sale, cfg.Stock, opening,
 		opening.Add(cfg.Workload.Span+tail+2*cfg.Limits.Drain))
@@ -110,13 +113,12 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	r.sale, r.opening = made, opening
 	playErr := r.play(ctx)
-	stopped := ctx.Err() != nil
 
 	// The following steps are also performed if ctx has ended.
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout+2*cfg.Limits.Drain)
 	defer cancel()
 	r.drain(ctx, clean)
-	report := r.report(clean, stopped, playErr)
+	report := r.report(clean, ctx.Err() != nil, playErr)
 	r.setStep("removing the copy")
 	report.Removed, err = r.remove(clean)
 	if err != nil {
@@ -271,22 +273,22 @@ func drained(points []Point, last float64) (at float64, ok bool) {
 	return at, ok
 }
 
-// drain waits until the queue is empty, at most twice the limit, or a few seconds if the rehearsal was stopped.
+// drain waits until the queue is empty: at most twice the limit, and stopGrace after ctx has ended.
 func (r *run) drain(ctx, clean context.Context) {
 	r.setStep("waiting for queued orders")
-	most := 2 * r.Limits.Drain
-	if ctx.Err() != nil {
-		ctx, most = clean, min(most, stopGrace)
-	}
-	ctx, cancel := context.WithTimeout(ctx, most)
+	clean, cancel := context.WithTimeout(clean, 2*r.Limits.Drain)
 	defer cancel()
-	for ctx.Err() == nil {
-		if a, err := r.Records.Audit(ctx, r.sale.ID); err == nil {
+	defer context.AfterFunc(ctx, func() {
+		loop.Sleep(clean, stopGrace)
+		cancel()
+	})()
+	for clean.Err() == nil {
+		if a, err := r.Records.Audit(clean, r.sale.ID); err == nil {
 			if r.record(a); queued(a) == 0 {
 				return
 			}
 		}
-		loop.Sleep(ctx, pollEvery/5)
+		loop.Sleep(clean, pollEvery/5)
 	}
 }
 

@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -42,7 +43,9 @@ type fixture struct {
 	broken     http.HandlerFunc  // responds to purchases of odd buyers; nil: they succeed
 	backend    bool              // it is a backend, and no edge
 	stay       int               // number of failed removals
-	gone       bool
+	queued     int64             // orders that stay in the queue
+	audited    func()            // called before each audit; may be nil
+	made, gone bool
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -119,7 +122,7 @@ func (s *fixture) buy(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *fixture) Make(_ context.Context, saleID string, stock int64, opens, closes time.Time) (Sale, error) {
-	s.stock, s.opens = stock, opens
+	s.stock, s.opens, s.made = stock, opens, true
 	return Sale{ID: "rehearsal-" + saleID, Stock: stock, PerBuyer: 1}, nil
 }
 
@@ -134,11 +137,16 @@ func (s *fixture) Remove(context.Context, string) (int64, bool, error) {
 func (s *fixture) Audit(context.Context, string) (client.Audit, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.audited != nil {
+		s.audited()
+	}
 	n := int64(len(s.rows))
 	if s.unpaid && n > 0 {
 		n--
 	}
-	return client.Audit{Stock: s.stock, Left: s.stock - n, Ordered: n, Balanced: n <= s.stock}, nil
+	return client.Audit{
+		Stock: s.stock, Left: s.stock - n, Ready: s.queued, Ordered: n - s.queued, Balanced: n <= s.stock,
+	}, nil
 }
 
 func (s *fixture) Orders(context.Context, client.OrderFilter) iter.Seq2[client.AdminOrder, error] {
@@ -371,6 +379,54 @@ func TestStoppedRehearsalCleansUpAndReports(t *testing.T) {
 	}
 	if took := time.Since(begun); took > cfg.Timeout {
 		t.Errorf("took %s: Run waited for responses", took)
+	}
+}
+
+// A rehearsal that is stopped while it waits for queued orders waits a few seconds longer. It has not shown that they
+// are stored too late.
+func TestStopWhileOrdersAreQueuedIsUnclear(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t)
+	s.queued = 1
+	ctx, stop := context.WithCancel(t.Context())
+	cfg := s.config(t)
+	cfg.Progress = func(p Progress) {
+		if p.Step == "waiting for queued orders" {
+			s.audited = func() {
+				if ctx.Err() != nil {
+					s.queued = 0
+				}
+				stop()
+			}
+		}
+	}
+	r, err := Run(ctx, cfg)
+	if err != nil || r.Verdict != Unclear || r.Stopped != "interrupted" || r.Drain == nil || !s.gone {
+		t.Errorf("%+v, %v, removed %v", r, err, s.gone)
+	}
+}
+
+// Without a copy there is nothing to remove. A rehearsal that is stopped before the first request reports that, too.
+func TestStopWhileTokensAreSigned(t *testing.T) {
+	t.Parallel()
+	for _, made := range []bool{false, true} { // the tokens of the estimate, and those of the buyers
+		s := newFixture(t)
+		ctx, stop := context.WithCancel(t.Context())
+		cfg := s.config(t)
+		cfg.Sign = func(buyer string, _ time.Duration) (string, error) {
+			if s.made == made {
+				stop()
+			}
+			return buyer, nil
+		}
+		r, err := Run(ctx, cfg)
+		if s.made != made || s.gone != made {
+			t.Errorf("a copy was created: %t, and removed: %t; want %t", s.made, s.gone, made)
+		}
+		if made && (err != nil || r.Verdict != Unclear || r.Stopped != "interrupted") ||
+			!made && (r != nil || !errors.Is(err, context.Canceled)) {
+			t.Errorf("%+v, %v", r, err)
+		}
 	}
 }
 
