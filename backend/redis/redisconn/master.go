@@ -192,11 +192,8 @@ func (m *master) connectNow(ctx context.Context, network, addr string) (net.Conn
 	if m.tls == nil {
 		return c, nil
 	}
-	config := m.tls
-	if config.ServerName == "" {
-		config = config.Clone()
-		config.ServerName, _, _ = net.SplitHostPort(addr)
-	}
+	config := m.tls.Clone()
+	config.ServerName, _, _ = net.SplitHostPort(addr)
 	secure := tls.Client(c, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = c.Close()

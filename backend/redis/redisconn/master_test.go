@@ -2,8 +2,10 @@ package redisconn_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,10 +41,15 @@ func newSentinel(t *testing.T, master string) *fakeSentinel {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveSentinel(t, s, master)
+}
+
+func serveSentinel(t *testing.T, s *server.Server, master string) *fakeSentinel {
+	t.Helper()
 	l := &fakeSentinel{addr: s.Addr().String()}
 	l.setMaster(master, 1)
 	t.Cleanup(func() { l.resume(); s.Close() })
-	err = s.Register("SENTINEL", func(c *server.Peer, _ string, args []string) {
+	err := s.Register("SENTINEL", func(c *server.Peer, _ string, args []string) {
 		l.queries.Add(1)
 		l.mu.Lock()
 		silent, done, master, epoch, others := l.silent, l.done, l.master, l.epoch, l.others
@@ -235,6 +242,47 @@ func TestConnectionsToTheOldMasterAreClosed(t *testing.T) {
 	}
 	if !writes(t.Context(), idle, second) {
 		t.Error("the client used the idle connection to the old master")
+	}
+}
+
+// Each server has a certificate for its own address, which a client verifies.
+func TestCertificatesAreThoseOfTheAddresses(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	testenv.Certificate(t, cert, key, 1)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make(chan string, 100) // of the host for which the client of the master verifies the certificate
+	master, err := miniredis.RunTLS(&tls.Config{
+		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			names <- hello.ServerName
+			return nil, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(master.Close)
+	s, err := server.NewServerTLS("127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(serveSentinel(t, s, master.Addr()).addr)
+	at, err := redisconn.NewServer("rediss://localhost:" + port + "/0?master_name=shop&skip_verify=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.SetSentinelTimeout(20 * time.Second)
+	if !writes(t.Context(), open(t, at), master) {
+		t.Fatal("the write did not arrive at the master")
+	}
+	if name := <-names; name != "" { // TLS sends no address as a name
+		t.Errorf("the certificate of the master at %s is verified for %q", master.Addr(), name)
 	}
 }
 

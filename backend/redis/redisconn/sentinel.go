@@ -59,6 +59,9 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 	if err != nil || s.name == "" {
 		return nil, nil, bad
 	}
+	if o.TLSConfig != nil {
+		o.TLSConfig.ServerName = "" // that of each server is its own
+	}
 	password, _ := u.User.Password()
 	s.options = redis.Options{
 		Username: u.User.Username(), Password: password, TLSConfig: o.TLSConfig, Protocol: o.Protocol, DisableIdentity: true,
