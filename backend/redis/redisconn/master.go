@@ -152,32 +152,31 @@ func (m *master) connect(ctx context.Context, network, addr string) (net.Conn, e
 		return nil, last.err
 	}
 	conn, err := m.connectNow(ctx, network, addr)
-	if errors.Is(err, errMasterChanged) || ctx.Err() != nil {
-		return conn, err
-	}
 	m.mu.Lock()
-	m.failure = failure{}
-	if err != nil {
+	defer m.mu.Unlock()
+	switch {
+	case err != nil && m.latest.master != addr: // its answer has closed the connection
+		return nil, errMasterChanged
+	case ctx.Err() != nil:
+	case err != nil:
 		m.failure = failure{err, addr, time.Now()}
+	default:
+		m.failure = failure{}
 	}
-	m.mu.Unlock()
 	return conn, err
 }
 
-// connectNow is connect without the memory of failures.
+// connectNow is connect without the memory of failures. It returns any error if another master is reported.
 func (m *master) connectNow(ctx context.Context, network, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go m.follow(ctx, func(now string) {
 		if now != addr {
-			cancel(errMasterChanged)
+			cancel()
 		}
 	})
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errMasterChanged) {
-			err = errMasterChanged
-		}
 		return nil, err
 	}
 	c := &trackedConn{TCPConn: conn.(*net.TCPConn), addr: addr, master: m}

@@ -247,6 +247,26 @@ func TestConnectionsToTheOldMasterAreClosed(t *testing.T) {
 
 // Each server has a certificate for its own address, which a client verifies.
 func TestCertificatesAreThoseOfTheAddresses(t *testing.T) {
+	config := newTLS(t)
+	names := make(chan string, 100) // of the host for which the client of the master verifies the certificate
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		names <- hello.ServerName
+		return nil, nil
+	}
+	master := runTLS(t, config)
+	sentinel := newTLSSentinel(t, master.Addr())
+	_, port, _ := net.SplitHostPort(sentinel.addr)
+	if !writes(t.Context(), open(t, atTLS(t, "localhost:"+port)), master) {
+		t.Fatal("the write did not arrive at the master")
+	}
+	if name := <-names; name != "" { // TLS sends no address as a name
+		t.Errorf("the certificate of the master at %s is verified for %q", master.Addr(), name)
+	}
+}
+
+// newTLS returns the settings of a server with a certificate.
+func newTLS(t *testing.T) *tls.Config {
+	t.Helper()
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	testenv.Certificate(t, cert, key, 1)
@@ -254,36 +274,37 @@ func TestCertificatesAreThoseOfTheAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := make(chan string, 100) // of the host for which the client of the master verifies the certificate
-	master, err := miniredis.RunTLS(&tls.Config{
-		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			names <- hello.ServerName
-			return nil, nil
-		},
-	})
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+}
+
+func runTLS(t *testing.T, config *tls.Config) *miniredis.Miniredis {
+	t.Helper()
+	m, err := miniredis.RunTLS(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(master.Close)
-	s, err := server.NewServerTLS("127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
-	})
+	t.Cleanup(m.Close)
+	return m
+}
+
+func newTLSSentinel(t *testing.T, master string) *fakeSentinel {
+	t.Helper()
+	s, err := server.NewServerTLS("127.0.0.1:0", newTLS(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, port, _ := net.SplitHostPort(serveSentinel(t, s, master.Addr()).addr)
-	at, err := redisconn.NewServer("rediss://localhost:" + port + "/0?master_name=shop&skip_verify=true")
+	return serveSentinel(t, s, master)
+}
+
+// atTLS is at for a Sentinel with TLS, without a check of certificates.
+func atTLS(t *testing.T, addr string) *redisconn.Server {
+	t.Helper()
+	s, err := redisconn.NewServer("rediss://" + addr + "/0?master_name=shop&skip_verify=true")
 	if err != nil {
 		t.Fatal(err)
 	}
-	at.SetSentinelTimeout(20 * time.Second)
-	if !writes(t.Context(), open(t, at), master) {
-		t.Fatal("the write did not arrive at the master")
-	}
-	if name := <-names; name != "" { // TLS sends no address as a name
-		t.Errorf("the certificate of the master at %s is verified for %q", master.Addr(), name)
-	}
+	s.SetSentinelTimeout(20 * time.Second)
+	return s
 }
 
 // A dial to an old master that does not answer ends when a Sentinel reports another master.
@@ -297,6 +318,24 @@ func TestDialEndsWhenTheMasterChanges(t *testing.T) {
 	sentinel.setMaster(second.Addr(), 2)
 	if err := <-over; err != nil {
 		t.Errorf("no connection to the second master: %v", err)
+	}
+}
+
+// So does a TLS handshake with an old master that accepts the connection.
+func TestHandshakeEndsWhenTheMasterChanges(t *testing.T) {
+	silent, second := testenv.Listen(t), runTLS(t, newTLS(t))
+	sentinel := newTLSSentinel(t, silent.Addr().String())
+	client := open(t, atTLS(t, sentinel.addr), redisconn.Timeouts(20*time.Second), redisconn.Once)
+	over := make(chan error, 1)
+	go func() { over <- client.Set(t.Context(), "where", "here", 0).Err() }()
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sentinel.setMaster(second.Addr(), 2)
+	if err := <-over; err != nil {
+		t.Errorf("no connection to the second master: %v; unavailable: %t", err, redisconn.Unavailable(err))
 	}
 }
 
