@@ -113,11 +113,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	r.sale, r.opening = made, opening
 	playErr := r.play(ctx)
+	r.drain(ctx)
 
 	// The following steps are also performed if ctx has ended.
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout+2*cfg.Limits.Drain)
 	defer cancel()
-	r.drain(ctx, clean)
 	report := r.report(clean, ctx.Err() != nil, playErr)
 	r.setStep("removing the copy")
 	report.Removed, err = r.remove(clean)
@@ -274,21 +274,19 @@ func drained(points []Point, last float64) (at float64, ok bool) {
 }
 
 // drain waits until the queue is empty: at most twice the limit, and stopGrace after ctx has ended.
-func (r *run) drain(ctx, clean context.Context) {
+func (r *run) drain(ctx context.Context) {
 	r.setStep("waiting for queued orders")
-	clean, cancel := context.WithTimeout(clean, 2*r.Limits.Drain)
+	ctx, stop := loop.Outlive(ctx, stopGrace)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 2*r.Limits.Drain)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() {
-		loop.Sleep(clean, stopGrace)
-		cancel()
-	})()
-	for clean.Err() == nil {
-		if a, err := r.Records.Audit(clean, r.sale.ID); err == nil {
+	for ctx.Err() == nil {
+		if a, err := r.Records.Audit(ctx, r.sale.ID); err == nil {
 			if r.record(a); queued(a) == 0 {
 				return
 			}
 		}
-		loop.Sleep(clean, pollEvery/5)
+		loop.Sleep(ctx, pollEvery/5)
 	}
 }
 
