@@ -131,10 +131,10 @@ func returnUnitsOf(
 ) (returned int, err error) {
 	numbers, err := stock.ReturnUnits(ctx, saleID, orders)
 	var returns []store.Return
-	var ids []sale.OrderID
+	var back []sale.Order
 	for i, number := range numbers {
 		if number >= 0 { // also after an error, which concerns other shards
-			returns, ids = append(returns, store.Return{ID: orders[i].ID, Number: number}), append(ids, orders[i].ID)
+			returns, back = append(returns, store.Return{ID: orders[i].ID, Number: number}), append(back, orders[i])
 		}
 	}
 	if len(returns) == 0 {
@@ -143,7 +143,7 @@ func returnUnitsOf(
 	if markErr := db.MarkReturned(ctx, returns); markErr != nil {
 		return 0, errors.Join(err, markErr)
 	}
-	return len(returns), errors.Join(err, stock.ConfirmReturns(ctx, saleID, ids))
+	return len(returns), errors.Join(err, stock.ConfirmReturns(ctx, saleID, back))
 }
 
 // confirmReturns confirms the returns whose rows are marked and whose process crashed before it confirmed them, so

@@ -47,7 +47,7 @@ type Store interface {
 	// Returning returns cancelled orders with a unit that is not in Redis again yet.
 	Returning(ctx context.Context, after sale.OrderID, age time.Duration, limit int) ([]sale.Order, error)
 	MarkReturned(ctx context.Context, returns []store.Return) error
-	Returned(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error)
+	Returned(ctx context.Context, ids []sale.OrderID) ([]sale.Order, error)
 }
 
 // Stock is the part of Redis that this package uses (admission.Stock).
@@ -75,7 +75,7 @@ type Stock interface {
 	CountUnits(ctx context.Context, of spread.Part) (admission.UnitCount, error)
 	ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) ([]int64, error)
 	PendingReturns(ctx context.Context, saleID string) ([]sale.OrderID, error)
-	ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error
+	ConfirmReturns(ctx context.Context, saleID string, orders []sale.Order) error
 }
 
 // Config configures New, NewDeadLetters and NewHoldExpirer. Fields without a default in their comment are required.

@@ -279,7 +279,7 @@ func (s faultyStore) MarkReturned(ctx context.Context, returns []store.Return) e
 	return s.f.call("MarkReturned", func() error { return s.Store.MarkReturned(ctx, returns) })
 }
 
-func (s faultyStore) Returned(ctx context.Context, ids []sale.OrderID) (got []sale.OrderID, err error) {
+func (s faultyStore) Returned(ctx context.Context, ids []sale.OrderID) (got []sale.Order, err error) {
 	err = s.f.call("Returned", func() error { got, err = s.Store.Returned(ctx, ids); return err })
 	return got, err
 }
@@ -329,8 +329,8 @@ func (s faultyStock) HaveSlots(ctx context.Context, orders []sale.Order) (holds 
 	return holds, s.f.call("HaveSlots", func() error { holds, err = s.Stock.HaveSlots(ctx, orders); return err })
 }
 
-func (s faultyStock) ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error {
-	return s.f.call("ConfirmReturns", func() error { return s.Stock.ConfirmReturns(ctx, saleID, ids) })
+func (s faultyStock) ConfirmReturns(ctx context.Context, saleID string, orders []sale.Order) error {
+	return s.f.call("ConfirmReturns", func() error { return s.Stock.ConfirmReturns(ctx, saleID, orders) })
 }
 
 func (s faultyStore) RemoveRehearsal(ctx context.Context, id string) (n int64, err error) {

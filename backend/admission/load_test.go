@@ -114,7 +114,7 @@ func TestSlowLoadStoresNoOrderThatWasCancelled(t *testing.T) {
 				return err
 			}
 			h.returnUnits(t, "s", cancelled)
-			return h.ConfirmReturns(ctx, "s", []sale.OrderID{cancelled.ID})
+			return h.ConfirmReturns(ctx, "s", []sale.Order{cancelled})
 		})
 		if err != nil {
 			t.Fatal(err)

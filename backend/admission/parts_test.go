@@ -97,7 +97,7 @@ func TestSegmentsAreReadAsOneSale(t *testing.T) {
 		if pending, err := stock.PendingReturns(ctx, "s"); err != nil || len(pending) != 2 {
 			t.Errorf("%v, %v", pending, err)
 		}
-		if err := stock.ConfirmReturns(ctx, "s", []sale.OrderID{orders[0].ID, orders[1].ID}); err != nil {
+		if err := stock.ConfirmReturns(ctx, "s", orders[:2]); err != nil {
 			t.Error(err)
 		}
 		if pending, err := stock.PendingReturns(ctx, "s"); err != nil || len(pending) != 0 {
@@ -199,7 +199,11 @@ func TestReturnIsConfirmedInItsShardOnly(t *testing.T) {
 			t.Fatalf("%v, %v", numbers, err)
 		}
 		c.LPush(ctx, stock.ShardOf(SalePart{def, 1}.Part()).Returns("s"), "every command fails")
-		if err := stock.ConfirmReturns(ctx, "s", []sale.OrderID{d.OrderID}); err != nil {
+		// The id of a sale from before the number of shards changed belongs to another shard.
+		earlier := d.OrderID + 1
+		c.HSet(ctx, stock.ShardOf(SalePart{def, 0}.Part()).Returns("s"), earlier.String(), 7)
+		orders := []sale.Order{{ID: d.OrderID, Buyer: buyer}, {ID: earlier, Buyer: buyer}}
+		if err := stock.ConfirmReturns(ctx, "s", orders); err != nil {
 			t.Error(err)
 		}
 		if n := c.HLen(ctx, stock.ShardOf(SalePart{def, 0}.Part()).Returns("s")).Val(); n != 0 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
@@ -67,17 +66,23 @@ func (s *Stock) returnUnits(
 	return nil
 }
 
-// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. An error wraps
-// sale.ErrUnavailable; the orders of other shards are confirmed then.
-func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, ids []sale.OrderID) error {
-	byShard := map[keyspace.Shard][]string{}
-	for _, id := range ids {
-		shard := s.cfg.Space.ShardOfOrder(id)
-		byShard[shard] = append(byShard[shard], id.String())
+// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. It uses their ids and buyers.
+// Errors are those of Spread; the orders of the other homes are confirmed then.
+func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, orders []sale.Order) error {
+	homes, at, err := s.byHome(ctx, saleID, orders)
+	if err != nil {
+		return err
 	}
 	var failures []error
-	for shard, fields := range byShard {
-		if err := s.cfg.Client.HDel(ctx, shard.Returns(saleID), fields...).Err(); err != nil {
+	for n, home := range homes {
+		if len(at[n]) == 0 {
+			continue
+		}
+		fields := make([]string, len(at[n]))
+		for i, k := range at[n] {
+			fields[i] = orders[k].ID.String()
+		}
+		if err := s.cfg.Client.HDel(ctx, s.ShardOf(home).Returns(saleID), fields...).Err(); err != nil {
 			failures = append(failures, unavailable("confirm returns", err))
 		}
 	}

@@ -61,7 +61,7 @@ func TestAuditCountsAReturnedUnitOnceAtEachStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(4, 1, 0, 0, 0)
-	if err := s.stock.ConfirmReturns(ctx, "s", []sale.OrderID{o.ID}); err != nil {
+	if err := s.stock.ConfirmReturns(ctx, "s", []sale.Order{o}); err != nil {
 		t.Fatal(err)
 	}
 	want(4, 1, 0, 0, 0)
@@ -126,12 +126,12 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 					numbers, err = s.stock.ReturnUnits(ctx, "s", orders)
 				}
 				if err == nil {
-					returns, ids := make([]store.Return, len(orders)), make([]sale.OrderID, len(orders))
+					returns := make([]store.Return, len(orders))
 					for i, o := range orders {
-						returns[i], ids[i] = store.Return{ID: o.ID, Number: numbers[i]}, o.ID
+						returns[i] = store.Return{ID: o.ID, Number: numbers[i]}
 					}
 					if err = s.store.MarkReturned(ctx, returns); err == nil {
-						err = s.stock.ConfirmReturns(ctx, "s", ids)
+						err = s.stock.ConfirmReturns(ctx, "s", orders)
 					}
 				}
 				if err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrConflict) {

@@ -60,8 +60,7 @@ func (s *Store) LastReturn(ctx context.Context, saleID string) (number int64, er
 }
 
 // Returned returns those of the orders that are cancelled rows and whose unit is back in Redis, or was never held.
-func (s *Store) Returned(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error) {
-	return ViewRows(ctx, s.DB, "store: returned orders", Column[sale.OrderID],
-		"SELECT id FROM orders WHERE status = 'cancelled' AND return_number IS NOT NULL AND id "+s.Dialect().In("$1"),
-		int64s(ids))
+func (s *Store) Returned(ctx context.Context, ids []sale.OrderID) ([]sale.Order, error) {
+	return ViewRows(ctx, s.DB, "store: returned orders", scanOrder, "SELECT "+orderColumns+" FROM orders "+
+		"WHERE status = 'cancelled' AND return_number IS NOT NULL AND id "+s.Dialect().In("$1"), int64s(ids))
 }

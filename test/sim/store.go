@@ -172,9 +172,9 @@ func (s faultyStore) MarkReturned(c context.Context, returns []store.Return) err
 	})
 }
 
-func (s faultyStore) Returned(c context.Context, among []sale.OrderID) ([]sale.OrderID, error) {
+func (s faultyStore) Returned(c context.Context, among []sale.OrderID) ([]sale.Order, error) {
 	return read(s, c, "returned",
-		func(ctx context.Context) ([]sale.OrderID, error) { return s.tables.Returned(ctx, among) })
+		func(ctx context.Context) ([]sale.Order, error) { return s.tables.Returned(ctx, among) })
 }
 
 func (s faultyStore) Allocations(c context.Context, id string) ([]spread.Allocation, error) {

@@ -499,7 +499,7 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 				if err := w.store.MarkReturned(w.ctx, []store.Return{{ID: id, Number: numbers[0]}}); err != nil {
 					t.Fatal(err)
 				}
-				if err := w.stock.ConfirmReturns(w.ctx, "s", []sale.OrderID{id}); err != nil {
+				if err := w.stock.ConfirmReturns(w.ctx, "s", []sale.Order{b}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -1362,7 +1362,7 @@ func (w *world) returnUnit(saleID, buyer string) {
 	if err := w.store.MarkReturned(w.ctx, []store.Return{{ID: id, Number: numbers[0]}}); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.stock.ConfirmReturns(w.ctx, saleID, []sale.OrderID{id}); err != nil {
+	if err := w.stock.ConfirmReturns(w.ctx, saleID, []sale.Order{o}); err != nil {
 		w.t.Fatal(err)
 	}
 }

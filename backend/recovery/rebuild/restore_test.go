@@ -118,7 +118,7 @@ func TestRestoreSkipsOrdersThatAreCancelledMeanwhile(t *testing.T) {
 			if err := w.store.MarkReturned(w.ctx, []store.Return{{ID: id, Number: numbers[0]}}); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.stock.ConfirmReturns(w.ctx, "s", []sale.OrderID{id}); err != nil {
+			if err := w.stock.ConfirmReturns(w.ctx, "s", []sale.Order{o}); err != nil {
 				t.Fatal(err)
 			}
 		},
