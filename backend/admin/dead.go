@@ -135,7 +135,7 @@ func (s *DeadLetters) findOrder(ctx context.Context, id sale.OrderID) (int, queu
 // Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *RefusedError if its dead letter is
 // unreadable, or if its sale is archived, also if that happened after an earlier call; or one that wraps
 // sale.ErrUnavailable.
-func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID, reason string) (sale.Status, error) {
+func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, error) {
 	number, letter, err := s.findOrder(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
 		return s.retriedBefore(ctx, id, err)
@@ -154,9 +154,7 @@ func (s *DeadLetters) Retry(ctx context.Context, actor string, id sale.OrderID, 
 			"archive, then cancel it (sluice dead cancel %s)", id, letter.Message.SaleID, id)
 	}
 	// The log entry comes first, so that no retry is without one.
-	logged := store.WithReason(store.WithActor(ctx, actor), reason)
-	err = s.store.Record(logged, store.RetriedDead, id.String(), retryDetail(letter))
-	if err != nil {
+	if err := s.store.Record(ctx, store.RetriedDead, id.String(), retryDetail(letter)); err != nil {
 		return "", err
 	}
 	err = s.requeue(ctx, s.shards[number], letter.Message)
@@ -249,7 +247,7 @@ type Cancelled struct {
 //
 // Errors: sale.ErrNotFound; a *RefusedError for an unreadable dead letter; or one that wraps sale.ErrUnavailable,
 // after which the call may be repeated.
-func (s *DeadLetters) Cancel(ctx context.Context, actor string, id sale.OrderID, reason string) (Cancelled, error) {
+func (s *DeadLetters) Cancel(ctx context.Context, id sale.OrderID) (Cancelled, error) {
 	number, letter, err := s.findOrder(ctx, id)
 	shard := s.shards[number]
 	if err == nil {
@@ -278,7 +276,7 @@ func (s *DeadLetters) Cancel(ctx context.Context, actor string, id sale.OrderID,
 		}
 	}
 	dead := store.DeadOrder{Order: letter.Message, Unbacked: letter.Unbacked || !hasSlot[0]}
-	done, err := s.settleInSQL(store.WithGeneration(ctx, number, letter.Generation), dead, actor, reason)
+	done, err := s.settleInSQL(store.WithGeneration(ctx, number, letter.Generation), dead)
 	if errors.Is(err, store.ErrStale) { // the rebuild may have removed the dead letter
 		err = fmt.Errorf("%w: %w", sale.ErrUnavailable, err)
 	}
@@ -293,13 +291,13 @@ func (s *DeadLetters) Cancel(ctx context.Context, actor string, id sale.OrderID,
 }
 
 // settleInSQL turns a dead order into a cancelled row, or records that it cannot become one.
-func (s *DeadLetters) settleInSQL(ctx context.Context, dead store.DeadOrder, actor, reason string) (Cancelled, error) {
-	wasRow, err := s.store.CancelDead(ctx, dead, actor, reason)
+func (s *DeadLetters) settleInSQL(ctx context.Context, dead store.DeadOrder) (Cancelled, error) {
+	wasRow, err := s.store.CancelDead(ctx, dead)
 	done := Cancelled{Order: dead.Order, UnitReturned: !wasRow && !dead.Unbacked}
 	switch {
 	case errors.Is(err, store.ErrRejected):
 		done.Order.Status = Dropped
-		err = s.store.DropDead(ctx, dead, actor, reason, err)
+		err = s.store.DropDead(ctx, dead, err)
 	case err == nil && wasRow:
 		done.Order, err = s.store.Order(ctx, dead.ID)
 	default:
@@ -350,8 +348,7 @@ func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
 
 // Drop removes a dead letter that is not a message, by its key in the list ("raw:..."). No order and no unit depends
 // on it. It may be repeated. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
-func (s *DeadLetters) Drop(ctx context.Context, actor, key, reason string) error {
-	ctx = store.WithReason(store.WithActor(ctx, actor), reason)
+func (s *DeadLetters) Drop(ctx context.Context, key string) error {
 	for _, shard := range s.shards {
 		found, err := shard.HasRaw(ctx, key)
 		if err != nil {

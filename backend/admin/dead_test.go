@@ -33,7 +33,7 @@ func TestCancelReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 		w.wantTotals(fault, 4, 0)
 
 		*w.faults = f
-		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
+		_, err := w.dead.Cancel(w.ctx, dead.ID)
 		if w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("the fault was hidden: %v", err)
 		}
@@ -52,7 +52,7 @@ func TestCancelReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 			sold = 1
 		}
 		for range 3 {
-			got, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
+			got, err := w.dead.Cancel(w.ctx, dead.ID)
 			if err != nil || got.Order.ID != dead.ID || got.Order.SaleID != fault || got.Order.Status != o.Status ||
 				sold == 1 && got.UnitReturned {
 				t.Errorf("again: %+v, %v; the row is %s", got, err, o.Status)
@@ -76,7 +76,7 @@ func TestDeadOrdersOfASaleWithSegments(t *testing.T) {
 	w := newWorld(t)
 	wanted := storetest.Sale("s", 6)
 	wanted.Spread = shards
-	if _, err := w.Create(w.ctx, "test", wanted); err != nil {
+	if _, err := w.Create(w.ctx, wanted); err != nil {
 		t.Fatal(err)
 	}
 	w.create("other", 1)
@@ -109,14 +109,14 @@ func TestDeadOrdersOfASaleWithSegments(t *testing.T) {
 	held := w.stock.ShardOf(spread.Part{SaleID: "s", Spread: shards}).Sale("s")
 	version := w.redis.Client().HGet(w.ctx, held, "version").Val()
 	w.redis.Client().HDel(w.ctx, held, "version")
-	if got, err := w.dead.Cancel(w.ctx, "ann", dead[1].ID, "stolen"); err != nil || !got.UnitReturned {
+	if got, err := w.dead.Cancel(w.ctx, dead[1].ID); err != nil || !got.UnitReturned {
 		t.Errorf("with another segment held: %+v, %v", got, err)
 	}
-	if _, err := w.dead.Cancel(w.ctx, "ann", dead[0].ID, "stolen"); err == nil {
+	if _, err := w.dead.Cancel(w.ctx, dead[0].ID); err == nil {
 		t.Error("an order of the held segment was cancelled")
 	}
 	w.redis.Client().HSet(w.ctx, held, "version", version)
-	if got, err := w.dead.Cancel(w.ctx, "ann", dead[0].ID, "stolen"); err != nil || !got.UnitReturned {
+	if got, err := w.dead.Cancel(w.ctx, dead[0].ID); err != nil || !got.UnitReturned {
 		t.Errorf("afterwards: %+v, %v", got, err)
 	}
 	w.wantTotals("s", 6, 0)
@@ -133,7 +133,7 @@ func TestRetriedOrderGetsAUnitOfAnotherSegment(t *testing.T) {
 	w := newWorld(t)
 	wanted := storetest.Sale("s", 3)
 	wanted.Spread = shards
-	if _, err := w.Create(w.ctx, "test", wanted); err != nil {
+	if _, err := w.Create(w.ctx, wanted); err != nil {
 		t.Fatal(err)
 	}
 	home := spread.HomePart("s", "bob", shards)
@@ -152,7 +152,7 @@ func TestRetriedOrderGetsAUnitOfAnotherSegment(t *testing.T) {
 	}
 	retried := 0
 	for _, o := range lost {
-		_, err := w.dead.Retry(w.ctx, "ann", o.ID, "")
+		_, err := w.dead.Retry(w.ctx, o.ID)
 		if err == nil {
 			retried++
 		} else if !errors.Is(err, sale.ErrConflict) && !errors.Is(err, sale.ErrNotFound) {
@@ -191,12 +191,12 @@ func TestCancelOfACancelledRowReturnsNoUnitBeforeRedisHasIt(t *testing.T) {
 	w.create("s", 5)
 	id := w.buy("s", "bob").OrderID
 	w.drain()
-	o, _, err := w.store.CancelOrder(w.ctx, id, "ann", "") // the cancelling process crashes here
+	o, _, err := w.store.CancelOrder(w.ctx, id) // the cancelling process crashes here
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, returned := range []bool{false, true} {
-		if got, err := w.dead.Cancel(w.ctx, "ann", id, ""); err != nil || got.UnitReturned != returned {
+		if got, err := w.dead.Cancel(w.ctx, id); err != nil || got.UnitReturned != returned {
 			t.Errorf("%+v, %v; want UnitReturned %t", got, err, returned)
 		}
 		if err := returnUnits(w.ctx, w.store, w.stock, NewCounters(nil), []sale.Order{o}); err != nil {
@@ -212,7 +212,7 @@ func TestCancelLoadsASaleThatRedisLost(t *testing.T) {
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
 	w.lose("s")
-	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+	if _, err := w.dead.Cancel(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.RunOnce(w.ctx); err != nil {
@@ -229,7 +229,7 @@ func TestCancelDuringAConcurrentLoad(t *testing.T) {
 	dead := w.makeDead("s", "bob")
 	w.lose("s")
 	rows := func(context.Context, spread.Part, func(sale.Order) error) error { // read after the queue was counted
-		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
+		_, err := w.dead.Cancel(w.ctx, dead.ID)
 		return err
 	}
 	if err := w.stock.Load(w.ctx, s, rows); err != nil {
@@ -243,17 +243,17 @@ func TestRetryRequeuesTheOrder(t *testing.T) {
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
 	for range 2 { // the second repeats it before a worker has the order
-		if is, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); is != sale.StatusQueued || err != nil {
+		if is, err := w.dead.Retry(w.ctx, dead.ID); is != sale.StatusQueued || err != nil {
 			t.Fatalf("the order is %s, %v", is, err)
 		}
 	}
 	w.wantNoDeadLetter(dead.ID)
 	w.drain()
 	w.wantTotals("s", 4, 1)
-	if is, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); is != sale.StatusCreated || err != nil {
+	if is, err := w.dead.Retry(w.ctx, dead.ID); is != sale.StatusCreated || err != nil {
 		t.Fatalf("after the repeated retry of a stored order it is %s, %v", is, err)
 	}
-	if _, err := w.dead.Retry(w.ctx, "ann", w.buy("s", "ben").OrderID, ""); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.dead.Retry(w.ctx, w.buy("s", "ben").OrderID); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("retried an order that was never dead: %v", err)
 	}
 	log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1})
@@ -280,10 +280,10 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 	dead := w.repeating()
 	w.create("s", 5)
 	retried, cancelled := w.makeDead("s", "ann"), w.makeDead("s", "bob")
-	if _, err := dead.Retry(w.ctx, "admin", retried.ID, ""); err != nil {
+	if _, err := dead.Retry(w.ctx, retried.ID); err != nil {
 		t.Errorf("retry: %v", err)
 	}
-	if done, err := dead.Cancel(w.ctx, "admin", cancelled.ID, "stolen"); err != nil || !done.UnitReturned {
+	if done, err := dead.Cancel(w.ctx, cancelled.ID); err != nil || !done.UnitReturned {
 		t.Errorf("cancel: %+v, %v", done, err)
 	}
 	q := w.queues[space.ShardOf("s")]
@@ -300,7 +300,7 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	for range 2 { // a client that has lost the response repeats the call
-		if err := dead.Drop(w.ctx, "admin", page[0].Key, ""); err != nil {
+		if err := dead.Drop(w.ctx, page[0].Key); err != nil {
 			t.Errorf("drop: %v", err)
 		}
 	}
@@ -318,7 +318,7 @@ func TestRepeatedCancelOfARow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		done, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen")
+		done, err := w.dead.Cancel(w.ctx, dead.ID)
 		if err != nil || done.Order.Status != sale.StatusCreated || done.Order.Buyer != "bob" || done.UnitReturned {
 			t.Errorf("%+v, %v; want the row", done, err)
 		}
@@ -327,7 +327,7 @@ func TestRepeatedCancelOfARow(t *testing.T) {
 	w.wantTotals("s", 4, 1)
 	other := w.buy("s", "eve").OrderID
 	w.drain()
-	if done, err := w.dead.Cancel(w.ctx, "ann", other, ""); !errors.Is(err, sale.ErrNotFound) {
+	if done, err := w.dead.Cancel(w.ctx, other); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("a row without a dead letter: %+v, %v", done, err)
 	}
 }
@@ -340,7 +340,7 @@ func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 	dead := w.makeDead("old", "bob")
 	w.archive("old")
 	var rejected *RefusedError
-	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); !errors.As(err, &rejected) ||
+	if _, err := w.dead.Retry(w.ctx, dead.ID); !errors.As(err, &rejected) ||
 		!strings.Contains(rejected.Detail, "sluice dead cancel "+dead.ID.String()) {
 		t.Errorf("a retry: %v", err)
 	}
@@ -351,7 +351,7 @@ func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 		t.Errorf("the action log: %v", err)
 	}
 	for range 2 {
-		if done, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil || done.Order.Status != Dropped ||
+		if done, err := w.dead.Cancel(w.ctx, dead.ID); err != nil || done.Order.Status != Dropped ||
 			done.UnitReturned {
 			t.Errorf("%+v, %v; want a dropped order", done, err)
 		}
@@ -370,7 +370,7 @@ func TestRepeatedRetryOfAnArchivedOrder(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 5)
 	dead := w.makeDead("old", "bob")
-	if status, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); err != nil || status != sale.StatusQueued {
+	if status, err := w.dead.Retry(w.ctx, dead.ID); err != nil || status != sale.StatusQueued {
 		t.Fatalf("%s, %v", status, err)
 	}
 	w.drain()
@@ -387,7 +387,7 @@ func TestRepeatedRetryOfAnArchivedOrder(t *testing.T) {
 	if n, err := w.store.RemoveOrders(w.ctx, "old", []store.Archived{row}); n != 1 || err != nil {
 		t.Fatalf("removed %d, %v", n, err)
 	}
-	status, err := w.dead.Retry(w.ctx, "ann", dead.ID, "")
+	status, err := w.dead.Retry(w.ctx, dead.ID)
 	if rejected, ok := errors.AsType[*RefusedError](err); !ok ||
 		!strings.Contains(rejected.Detail, "sluice sale show old") {
 		t.Errorf("%s, %v; want the command that lists the files", status, err)
@@ -399,7 +399,7 @@ func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
-	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); err != nil {
+	if _, err := w.dead.Retry(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
 	q := w.queues[space.ShardOf("s")]
@@ -410,10 +410,10 @@ func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	if _, err := q.Ack(w.ctx, b.ID, queue.Failure{ID: dead.ID, Reason: "again", Permanent: true}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+	if _, err := w.dead.Cancel(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.dead.Retry(w.ctx, "ann", dead.ID, ""); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.dead.Retry(w.ctx, dead.ID); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("retry of a cancelled order: %v", err)
 	}
 }
@@ -429,7 +429,7 @@ func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	if _, err := w.dead.shards[shard].BeginCancel(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.dead.Retry(w.ctx, "ben", dead.ID, ""); !errors.Is(err, sale.ErrConflict) {
+	if _, err := w.dead.Retry(w.ctx, dead.ID); !errors.Is(err, sale.ErrConflict) {
 		t.Fatalf("%v", err)
 	}
 	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Action == "dead.retry" {
@@ -439,7 +439,7 @@ func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	if err != nil || len(page) != 1 || !page[0].Cancelling {
 		t.Fatalf("%+v, %v", page, err)
 	}
-	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+	if _, err := w.dead.Cancel(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
 	w.wantTotals("s", 5, 0)
@@ -464,7 +464,7 @@ func TestRetryThatLosesAgainstCancelIsNotFound(t *testing.T) {
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
 	cancel := func(id sale.OrderID) {
-		if _, err := w.dead.Cancel(w.ctx, "ann", id, "stolen"); err != nil {
+		if _, err := w.dead.Cancel(w.ctx, id); err != nil {
 			t.Errorf("cancel: %v", err)
 		}
 	}
@@ -472,7 +472,7 @@ func TestRetryThatLosesAgainstCancelIsNotFound(t *testing.T) {
 		hookedShard{w.queues[0], cancel}, hookedShard{w.queues[1], cancel},
 	}})
 	for range 2 { // the second call finds no dead letter
-		if _, err := slow.Retry(w.ctx, "ben", dead.ID, ""); !errors.Is(err, sale.ErrNotFound) {
+		if _, err := slow.Retry(w.ctx, dead.ID); !errors.Is(err, sale.ErrNotFound) {
 			t.Fatalf("retry of an order that was cancelled in the meantime: %v", err)
 		}
 	}
@@ -505,12 +505,12 @@ func TestCancelThatLosesAgainstCancelReturnsItsResult(t *testing.T) {
 			Store: w.store, Shards: []Shard{w.queues[0], w.queues[1]},
 			Stock: hookedStock{w.stock, func() {
 				var err error
-				if faster, err = w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+				if faster, err = w.dead.Cancel(w.ctx, dead.ID); err != nil {
 					t.Fatal(err)
 				}
 			}},
 		})
-		got, err := slow.Cancel(w.ctx, "ben", dead.ID, "stolen")
+		got, err := slow.Cancel(w.ctx, dead.ID)
 		if err != nil || !got.UnitReturned || !faster.UnitReturned || got.Order.Status != faster.Order.Status {
 			t.Errorf("%+v, %v; the faster call returned %+v", got, err, faster)
 		}
@@ -532,14 +532,14 @@ func TestOneOfConcurrentRetryAndCancelsSucceeds(t *testing.T) {
 		var cancelled, retried bool
 		for range 2 {
 			wg.Go(func() {
-				_, err := plain.Cancel(w.ctx, "ann", dead.ID, "stolen")
+				_, err := plain.Cancel(w.ctx, dead.ID)
 				if err != nil && !errors.Is(err, sale.ErrNotFound) {
 					t.Errorf("cancel: %v", err)
 				}
 			})
 		}
 		wg.Go(func() {
-			_, err := plain.Retry(w.ctx, "ben", dead.ID, "")
+			_, err := plain.Retry(w.ctx, dead.ID)
 			if err != nil && !errors.Is(err, sale.ErrNotFound) && !errors.Is(err, sale.ErrConflict) {
 				t.Errorf("retry: %v", err)
 			}
@@ -576,11 +576,11 @@ func TestUnreadableDeadLetterIsNotSettled(t *testing.T) {
 		if err := w.redis.Client().HSet(w.ctx, letters, dead.ID.String(), text).Err(); err != nil {
 			t.Fatal(err)
 		}
-		status, err := w.dead.Retry(w.ctx, "ann", dead.ID, "")
+		status, err := w.dead.Retry(w.ctx, dead.ID)
 		if _, ok := errors.AsType[*RefusedError](err); !ok {
 			t.Errorf("%s: retry = %q, %v", text, status, err)
 		}
-		done, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "")
+		done, err := w.dead.Cancel(w.ctx, dead.ID)
 		if _, ok := errors.AsType[*RefusedError](err); !ok {
 			t.Errorf("%s: cancel = %+v, %v", text, done, err)
 		}
@@ -595,7 +595,7 @@ func TestUnreadableDeadLetterIsNotSettled(t *testing.T) {
 
 func TestCancelOfUnknownOrder(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.dead.Cancel(w.ctx, "ann", 77, ""); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.dead.Cancel(w.ctx, 77); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("%v", err)
 	}
 }
@@ -669,11 +669,11 @@ func TestDropRemovesOnlyEntriesThatAreNotMessages(t *testing.T) {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	for _, key := range []string{dead.ID.String(), "raw:nothing"} {
-		if err := w.dead.Drop(w.ctx, "ann", key, ""); !errors.Is(err, sale.ErrNotFound) {
+		if err := w.dead.Drop(w.ctx, key); !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("dropped %s: %v", key, err)
 		}
 	}
-	if err := w.dead.Drop(w.ctx, "ann", page[i].Key, ""); err != nil {
+	if err := w.dead.Drop(w.ctx, page[i].Key); err != nil {
 		t.Fatal(err)
 	}
 	if page, _, err = w.dead.List(w.ctx, queue.DeadQuery{}); err != nil || len(page) != 1 ||
@@ -701,14 +701,14 @@ func TestCancelDuringARebuildIsRepeated(t *testing.T) {
 	}
 	redis.HSet(w.ctx, guard, "generation", begin())
 	later := begin()
-	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); !errors.Is(err, sale.ErrUnavailable) {
+	if _, err := w.dead.Cancel(w.ctx, dead.ID); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("cancelled by a dead letter from before the rebuild: %v", err)
 	}
 	if _, err := w.store.Order(w.ctx, dead.ID); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("it is a row: %v", err)
 	}
 	redis.HSet(w.ctx, guard, "generation", later)
-	if _, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "stolen"); err != nil {
+	if _, err := w.dead.Cancel(w.ctx, dead.ID); err != nil {
 		t.Error(err)
 	}
 	w.wantNoDeadLetter(dead.ID)

@@ -54,13 +54,13 @@ func TestCancelOfAForgedOrderReturnsNoUnit(t *testing.T) {
 		dead := w.forge(sale.Order{ID: id, SaleID: fault, Buyer: "eve", Slot: 1, Serial: 9})
 
 		*w.faults = f
-		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "forged")
+		_, err := w.dead.Cancel(w.ctx, dead.ID)
 		if w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("the fault was hidden: %v", err)
 		}
 		w.noFault()
 		for range 2 {
-			got, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "forged")
+			got, err := w.dead.Cancel(w.ctx, dead.ID)
 			if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCancelled || got.Order.ID != dead.ID {
 				t.Errorf("again: %+v, %v", got, err)
 			}
@@ -91,7 +91,7 @@ func TestForgedOrdersTakeNoUnitOfOthers(t *testing.T) {
 		"with a slot above the limit":        {ID: 2002, SaleID: "s", Buyer: "bob", Slot: 100, Serial: 2},
 		"of a sale that does not exist":      {ID: 2003, SaleID: "gone", Buyer: "eve", Slot: 1, Serial: 1},
 	} {
-		got, err := w.dead.Cancel(w.ctx, "ann", w.forge(o).ID, "forged")
+		got, err := w.dead.Cancel(w.ctx, w.forge(o).ID)
 		if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCancelled {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -99,7 +99,7 @@ func TestForgedOrdersTakeNoUnitOfOthers(t *testing.T) {
 		w.wantTotals("s", 4, 0)
 		w.wantBalanced("s")
 	}
-	if got, err := w.dead.Cancel(w.ctx, "ann", bob.ID, "stolen"); err != nil || !got.UnitReturned {
+	if got, err := w.dead.Cancel(w.ctx, bob.ID); err != nil || !got.UnitReturned {
 		t.Errorf("the order that took a unit: %+v, %v", got, err)
 	}
 	w.wantTotals("s", 5, 0)
@@ -129,13 +129,13 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 		dead := w.makeDead(fault, "eve")
 
 		*w.faults = f
-		_, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "no use")
+		_, err := w.dead.Cancel(w.ctx, dead.ID)
 		if w.faults.what != "" != errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("the fault was hidden: %v", err)
 		}
 		w.noFault()
 		for range 2 {
-			got, err := w.dead.Cancel(w.ctx, "ann", dead.ID, "no use")
+			got, err := w.dead.Cancel(w.ctx, dead.ID)
 			if err != nil || !got.UnitReturned || got.Order.Status != Dropped || got.Order.ID != dead.ID {
 				t.Errorf("again: %+v, %v", got, err)
 			}
@@ -170,7 +170,7 @@ func TestDeadOrderWithTheIDOfAnotherIsDropped(t *testing.T) {
 			} else { // it took a unit, and another order already has its id
 				id = w.makeDead("s", "eve").ID
 				other := store.DeadOrder{Order: sale.Order{ID: id, SaleID: "t", Buyer: "bob", Slot: 1, Serial: 1}, Unbacked: true}
-				if _, err := w.store.CancelDead(w.ctx, other, "test", "test"); err != nil {
+				if _, err := w.store.CancelDead(w.ctx, other); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -179,7 +179,7 @@ func TestDeadOrderWithTheIDOfAnotherIsDropped(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				got, err := w.dead.Cancel(w.ctx, "ann", id, "no use")
+				got, err := w.dead.Cancel(w.ctx, id)
 				if err != nil || got.Order.Status != Dropped || got.UnitReturned == forged {
 					t.Errorf("%+v, %v", got, err)
 				}

@@ -35,7 +35,7 @@ func (w *world) returner() *HoldExpirer {
 // sellHeld creates a sale with a hold and one order row for each of these buyers.
 func (w *world) sellHeld(id string, stock int64, buyers ...string) []sale.Order {
 	w.t.Helper()
-	if _, err := w.Create(w.ctx, "test", storetest.WithHold(id, stock, time.Hour)); err != nil {
+	if _, err := w.Create(w.ctx, storetest.WithHold(id, stock, time.Hour)); err != nil {
 		w.t.Fatal(err)
 	}
 	var rows []sale.Order
@@ -119,14 +119,14 @@ func TestCancelOrderReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 		w.noFault()
 		rows := w.sellHeld(fault, 2, "ann", "bob")
 		*w.faults = f
-		_, err := w.CancelOrder(w.ctx, "eve", rows[0].ID, "wrong size")
+		_, err := w.CancelOrder(w.ctx, rows[0].ID)
 		if err != nil && !errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("%v", err)
 		}
 		w.noFault()
 		w.wantBalanced(fault)
-		v, err := w.CancelOrder(w.ctx, "eve", rows[0].ID, "wrong size")
-		if err != nil || v.Status != sale.StatusCancelled || v.CancelledBy != "eve" {
+		v, err := w.CancelOrder(w.ctx, rows[0].ID)
+		if err != nil || v.Status != sale.StatusCancelled || v.CancelledBy != "ann" {
 			t.Fatalf("%+v, %v", v, err)
 		}
 		if err := w.returner().RunOnce(w.ctx); err != nil {
@@ -146,7 +146,7 @@ func TestCancelOrderReturnsTheUnitOnceAfterAnyCrash(t *testing.T) {
 func TestCancelOrderReturnsTheUnitImmediately(t *testing.T) {
 	w := newWorld(t)
 	rows := w.sellHeld("s", 2, "ann", "bob")
-	v, err := w.CancelOrder(w.ctx, "eve", rows[0].ID, "wrong size")
+	v, err := w.CancelOrder(store.WithReason(w.ctx, "wrong size"), rows[0].ID)
 	if err != nil || v.Returning || v.Note != "wrong size" {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -154,7 +154,7 @@ func TestCancelOrderReturnsTheUnitImmediately(t *testing.T) {
 	if _, _, err := w.store.Pay(w.ctx, storetest.Payment(rows[1], "ref")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.CancelOrder(w.ctx, "eve", rows[1].ID, ""); !errors.Is(err, sale.ErrConflict) {
+	if _, err := w.CancelOrder(w.ctx, rows[1].ID); !errors.Is(err, sale.ErrConflict) {
 		t.Fatalf("a paid order: %v", err)
 	}
 	shown, err := w.Order(w.ctx, rows[1].ID)
@@ -164,7 +164,7 @@ func TestCancelOrderReturnsTheUnitImmediately(t *testing.T) {
 	if _, err := w.Order(w.ctx, 77); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("no row: %v", err)
 	}
-	if _, err := w.CancelOrder(w.ctx, "eve", 77, ""); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.CancelOrder(w.ctx, 77); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("no row: %v", err)
 	}
 }
@@ -238,10 +238,10 @@ func (s *failingStock) List(ctx context.Context) ([]admission.View, error) {
 func TestRedisLosesDataDuringReturns(t *testing.T) {
 	w := newWorld(t)
 	rows := w.sellHeld("s", 5, "ann", "bob", "cid", "dan")
-	if _, _, err := w.store.CancelOrder(w.ctx, rows[0].ID, "eve", ""); err != nil { // the process crashes here
+	if _, _, err := w.store.CancelOrder(w.ctx, rows[0].ID); err != nil { // the process crashes here
 		t.Fatal(err)
 	}
-	if _, err := w.CancelOrder(w.ctx, "eve", rows[1].ID, ""); err != nil { // cancelled and returned
+	if _, err := w.CancelOrder(w.ctx, rows[1].ID); err != nil { // cancelled and returned
 		t.Fatal(err)
 	}
 	if err := w.redis.Client().FlushAll(w.ctx).Err(); err != nil {
@@ -271,11 +271,11 @@ func TestDeadLetterOfACancelledRowReturnsNoUnit(t *testing.T) {
 	if err := w.store.Write(w.ctx, []sale.Order{dead}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.CancelOrder(w.ctx, "eve", dead.ID, ""); err != nil {
+	if _, err := w.CancelOrder(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
 	w.wantBalanced("s")
-	got, err := w.dead.Cancel(w.ctx, "eve", dead.ID, "")
+	got, err := w.dead.Cancel(w.ctx, dead.ID)
 	if err != nil || got.UnitReturned || got.Order.Status != sale.StatusCancelled {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -370,7 +370,7 @@ func TestOneOfConcurrentCancelAndPaymentSucceeds(t *testing.T) {
 				t.Errorf("pay: %v", err)
 			}
 		}
-		cancel := func() { _, cancelErr = plain.CancelOrder(w.ctx, "eve", o.ID, "wrong size") }
+		cancel := func() { _, cancelErr = plain.CancelOrder(w.ctx, o.ID) }
 		first, second := pay, cancel // which of them is likely to succeed
 		if i%2 == 1 {
 			first, second = second, first

@@ -34,10 +34,10 @@ func (s *Service) Order(ctx context.Context, id sale.OrderID) (OrderDetails, err
 // answer, the order is cancelled all the same; the result has Returning set, and a HoldExpirer returns the unit
 // later. Errors: sale.ErrNotFound if the order is not a row; sale.ErrConflict if it is paid; or one that wraps
 // sale.ErrUnavailable, after which the call may be repeated.
-func (s *Service) CancelOrder(ctx context.Context, actor string, id sale.OrderID, reason string) (OrderDetails, error) {
+func (s *Service) CancelOrder(ctx context.Context, id sale.OrderID) (OrderDetails, error) {
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	o, changed, err := s.store.CancelOrder(ctx, id, actor, reason)
+	o, changed, err := s.store.CancelOrder(ctx, id)
 	if err != nil {
 		return OrderDetails{}, err
 	}

@@ -38,7 +38,7 @@ type Rehearsal struct {
 // Rehearse creates a copy of a sale with an id, stock and times of its own. Admins see the copy; buyers do not,
 // except the rehearsal's own (sale.Meets). Errors: *sale.InvalidError; sale.ErrNotFound; a *RefusedError because of a
 // real sale; and those of Create.
-func (s *Service) Rehearse(ctx context.Context, actor string, r Rehearsal) (View, error) {
+func (s *Service) Rehearse(ctx context.Context, r Rehearsal) (View, error) {
 	now := time.Now()
 	if r.OpensAt.IsZero() {
 		r.OpensAt = now
@@ -59,7 +59,7 @@ func (s *Service) Rehearse(ctx context.Context, actor string, r Rehearsal) (View
 	copied.Title = truncate("Rehearsal of "+copied.Title, sale.MaxTitleLen)
 	copied.Stock, copied.OpensAt, copied.ClosesAt = cmp.Or(r.Stock, copied.Stock), r.OpensAt, r.ClosesAt
 	copied.PerBuyer = int(min(int64(copied.PerBuyer), copied.Stock))
-	return s.create(ctx, actor, copied)
+	return s.create(ctx, copied)
 }
 
 func (r Rehearsal) validate(now time.Time) error {
@@ -130,11 +130,10 @@ func (s *Service) Rehearsals(ctx context.Context) ([]View, error) {
 //
 // Errors: sale.ErrNotFound if nothing is left; a *RefusedError while orders are queued; *sale.InvalidError for a real
 // sale; or one that wraps sale.ErrUnavailable.
-func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders int64, err error) {
+func (s *Service) RemoveRehearsal(ctx context.Context, id string) (orders int64, err error) {
 	if !sale.IsRehearsal(id) {
 		return 0, sale.Invalid("sale", "must be a rehearsal, whose id begins with "+sale.RehearsalPrefix)
 	}
-	ctx = store.WithActor(ctx, actor)
 	closed, err := s.store.SetSwitch(ctx, id, sale.Closed)
 	if errors.Is(err, sale.ErrNotFound) { // an earlier removal may have failed or crashed after SQL
 		return 0, cmp.Or(s.removeUnits(ctx, id), err)
@@ -145,7 +144,7 @@ func (s *Service) RemoveRehearsal(ctx context.Context, actor, id string) (orders
 	if err := s.apply(ctx, closed); err != nil {
 		return 0, err
 	}
-	if err := s.cancelAllDead(ctx, actor, id); err != nil {
+	if err := s.cancelAllDead(ctx, id); err != nil {
 		return 0, err
 	}
 	n, err := s.inFlight(ctx, closed)
@@ -186,12 +185,11 @@ func (s *Service) inFlight(ctx context.Context, of sale.Sale) (n int, err error)
 }
 
 // cancelAllDead cancels the dead letters of a rehearsal.
-func (s *Service) cancelAllDead(ctx context.Context, actor, id string) error {
-	settlement := Settlement{
-		Verb: CancelDead, DeadQuery: queue.DeadQuery{SaleID: id, Limit: 500}, Reason: "end of the rehearsal",
-	}
+func (s *Service) cancelAllDead(ctx context.Context, id string) error {
+	ctx = store.WithReason(ctx, "end of the rehearsal")
+	settlement := Settlement{Verb: CancelDead, DeadQuery: queue.DeadQuery{SaleID: id, Limit: 500}}
 	for {
-		_, next, err := s.dead.Settle(ctx, actor, settlement)
+		_, next, err := s.dead.Settle(ctx, settlement)
 		if err != nil || next == "" {
 			return err
 		}
@@ -217,7 +215,7 @@ func (s *Service) sweepRehearsals(ctx context.Context) {
 		if !sale.IsRehearsal(old.ID) || time.Since(old.ClosesAt) < rehearsalRetention {
 			continue
 		}
-		if orders, err := s.RemoveRehearsal(ctx, store.ActorSluice, old.ID); err == nil {
+		if orders, err := s.RemoveRehearsal(store.WithActor(ctx, store.ActorSluice), old.ID); err == nil {
 			s.log.Info("old rehearsal removed", "sale", old.ID, "orders", orders)
 		}
 	}

@@ -21,7 +21,7 @@ func (w *world) scheduled(id string, stock int64) sale.Sale {
 	w.t.Helper()
 	s := storetest.Sale(id, stock)
 	s.OpensAt, s.ClosesAt = time.Now().Add(24*time.Hour), time.Time{}
-	v, err := w.Create(w.ctx, "test", s)
+	v, err := w.Create(w.ctx, s)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func (w *world) scheduled(id string, stock int64) sale.Sale {
 
 func (w *world) rehearse(saleID string, stock int64) View {
 	w.t.Helper()
-	v, err := w.Rehearse(w.ctx, "ann", Rehearsal{SaleID: saleID, Stock: stock, ClosesAt: time.Now().Add(time.Minute)})
+	v, err := w.Rehearse(w.ctx, Rehearsal{SaleID: saleID, Stock: stock, ClosesAt: time.Now().Add(time.Minute)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestRehearsalIsACopyWithItsOwnUnits(t *testing.T) {
 	if all, err := w.Rehearsals(w.ctx); err != nil || len(all) != 2 || all[0].ID != v.ID {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if _, err := w.Create(w.ctx, "eve", storetest.Sale("rehearsal-mine", 5)); err == nil {
+	if _, err := w.Create(w.ctx, storetest.Sale("rehearsal-mine", 5)); err == nil {
 		t.Error("a sale was created with the id of a rehearsal")
 	}
 }
@@ -90,11 +90,11 @@ func TestRehearseRefusesBadRequests(t *testing.T) {
 		"of a rehearsal": {SaleID: "rehearsal-shoe-x", ClosesAt: soon},
 	} {
 		var invalid *sale.InvalidError
-		if v, err := w.Rehearse(w.ctx, "ann", r); !errors.As(err, &invalid) {
+		if v, err := w.Rehearse(w.ctx, r); !errors.As(err, &invalid) {
 			t.Errorf("%s: %+v, %v", name, v, err)
 		}
 	}
-	if _, err := w.Rehearse(w.ctx, "ann", Rehearsal{SaleID: "other", ClosesAt: soon}); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.Rehearse(w.ctx, Rehearsal{SaleID: "other", ClosesAt: soon}); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("an unknown sale: %v", err)
 	}
 }
@@ -103,12 +103,12 @@ func TestRehearsalIsRejectedDuringRealSales(t *testing.T) {
 	w := newWorld(t)
 	w.scheduled("shoe", 5)
 	try := func(beside bool, ends time.Duration) error {
-		_, err := w.Rehearse(w.ctx, "ann", Rehearsal{SaleID: "shoe", ClosesAt: time.Now().Add(ends), BesideRealSales: beside})
+		_, err := w.Rehearse(w.ctx, Rehearsal{SaleID: "shoe", ClosesAt: time.Now().Add(ends), BesideRealSales: beside})
 		return err
 	}
 	later := storetest.Sale("later", 5)
 	later.OpensAt, later.ClosesAt = time.Now().Add(30*time.Minute), time.Time{}
-	if _, err := w.Create(w.ctx, "test", later); err != nil {
+	if _, err := w.Create(w.ctx, later); err != nil {
 		t.Fatal(err)
 	}
 	var busy *RefusedError
@@ -139,7 +139,7 @@ func TestRemoveRehearsalLeavesNothingAfterAnyCrash(t *testing.T) {
 	w := newWorld(t)
 	w.scheduled("shoe", 5)
 	w.buyRehearsed(t, func(id string) {
-		if _, err := w.RemoveRehearsal(w.ctx, "ann", id); w.faults.what != "" && err == nil {
+		if _, err := w.RemoveRehearsal(w.ctx, id); w.faults.what != "" && err == nil {
 			t.Error("the fault was hidden")
 		}
 		w.noFault()
@@ -150,16 +150,16 @@ func TestRemoveRehearsalLeavesNothingAfterAnyCrash(t *testing.T) {
 			t.Errorf("it sells after a remove that failed at %s", w.faults.what)
 		}
 		w.drain()
-		if _, err := w.RemoveRehearsal(w.ctx, "ann", id); err != nil && !errors.Is(err, sale.ErrNotFound) {
+		if _, err := w.RemoveRehearsal(w.ctx, id); err != nil && !errors.Is(err, sale.ErrNotFound) {
 			t.Error(err)
 		}
-		if _, err := w.RemoveRehearsal(w.ctx, "ann", id); !errors.Is(err, sale.ErrNotFound) {
+		if _, err := w.RemoveRehearsal(w.ctx, id); !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("a third time: %v", err)
 		}
 		w.wantNothingOf(id)
 	})
 	w.wantTotals("shoe", 5, 0)
-	if _, err := w.RemoveRehearsal(w.ctx, "ann", "shoe"); err == nil {
+	if _, err := w.RemoveRehearsal(w.ctx, "shoe"); err == nil {
 		t.Fatal("a real sale was removed")
 	}
 }
@@ -181,11 +181,11 @@ func TestConcurrentRemovalsOfARehearsalLeaveNothing(t *testing.T) {
 	w.scheduled("shoe", 5)
 	id := w.rehearse("shoe", 0).ID
 	slow := New(Config{Stock: w.stock, Shards: w.dead.shards, Store: hookedStore{w.store, func() {
-		if _, err := w.RemoveRehearsal(w.ctx, "ann", id); err != nil {
+		if _, err := w.RemoveRehearsal(w.ctx, id); err != nil {
 			t.Error(err)
 		}
 	}}})
-	if _, err := slow.RemoveRehearsal(w.ctx, "ben", id); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := slow.RemoveRehearsal(w.ctx, id); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("the rehearsal was removed in the meantime: %v", err)
 	}
 	w.wantNothingOf(id)
@@ -243,7 +243,7 @@ func (w *world) removedFromSQL() (id string) {
 	w.t.Helper()
 	s := storetest.Sale("wide", 4)
 	s.OpensAt, s.ClosesAt, s.Spread = time.Now().Add(24*time.Hour), time.Time{}, shards
-	if _, err := w.Create(w.ctx, "test", s); err != nil {
+	if _, err := w.Create(w.ctx, s); err != nil {
 		w.t.Fatal(err)
 	}
 	id = w.rehearse("wide", 0).ID
@@ -285,12 +285,12 @@ func TestRemoveRehearsalRemovesSuspendedSegments(t *testing.T) {
 	id := w.removedFromSQL()
 	home := w.stock.ShardOf(spread.Part{SaleID: id, Spread: shards})
 	w.release(home)
-	if _, err := w.RemoveRehearsal(w.ctx, "ann", id); !errors.Is(err, sale.ErrUnavailable) {
+	if _, err := w.RemoveRehearsal(w.ctx, id); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("while a shard is rebuilt: %v", err)
 	}
 	w.wantHeld(id, true, true)
 	w.release(1 - home)
-	if _, err := w.RemoveRehearsal(w.ctx, "ann", id); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.RemoveRehearsal(w.ctx, id); !errors.Is(err, sale.ErrNotFound) {
 		t.Error(err)
 	}
 	w.wantNothingOf(id)

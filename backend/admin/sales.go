@@ -33,7 +33,7 @@ type View struct {
 //
 // Errors: *sale.InvalidError; sale.ErrExists if a different sale has the id; a *PendingError; or one that wraps
 // sale.ErrUnavailable, and nothing has changed.
-func (s *Service) Create(ctx context.Context, actor string, wanted sale.Sale) (View, error) {
+func (s *Service) Create(ctx context.Context, wanted sale.Sale) (View, error) {
 	if wanted.ID == "" {
 		wanted.ID = sale.NewID()
 	}
@@ -42,11 +42,11 @@ func (s *Service) Create(ctx context.Context, actor string, wanted sale.Sale) (V
 		return View{}, sale.Invalid("id",
 			"must not begin with "+sale.RehearsalPrefix+", which is reserved for rehearsals")
 	}
-	return s.create(ctx, actor, wanted)
+	return s.create(ctx, wanted)
 }
 
 // create is Create for any id.
-func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (View, error) {
+func (s *Service) create(ctx context.Context, wanted sale.Sale) (View, error) {
 	wanted.Switch, wanted.Version = sale.On, 1
 	wanted.OpensAt = wanted.OpensAt.UTC().Truncate(time.Millisecond)
 	wanted.ClosesAt = wanted.ClosesAt.UTC().Truncate(time.Millisecond)
@@ -59,7 +59,7 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 	if err := spread.ValidateSpread(max(wanted.Spread, 1), s.dead.space.Shards); err != nil {
 		return View{}, sale.Invalid("spread", err.Error())
 	}
-	created, err := s.store.CreateSale(store.WithActor(ctx, actor), wanted)
+	created, err := s.store.CreateSale(ctx, wanted)
 	if errors.Is(err, sale.ErrExists) {
 		found, _, readErr := s.store.Sale(ctx, wanted.ID)
 		if readErr != nil {
@@ -86,46 +86,46 @@ func (s *Service) create(ctx context.Context, actor string, wanted sale.Sale) (V
 }
 
 // Pause stops accepting orders until Resume. Accepted orders are processed. Errors as of Resume.
-func (s *Service) Pause(ctx context.Context, actor, id string) (View, error) {
-	return s.setSwitch(ctx, actor, id, sale.Paused)
+func (s *Service) Pause(ctx context.Context, id string) (View, error) {
+	return s.setSwitch(ctx, id, sale.Paused)
 }
 
 // Resume accepts orders again. It changes nothing if the sale is not paused. Errors: sale.ErrNotFound;
 // sale.ErrConflict if the sale is closed; a *PendingError; or one that wraps sale.ErrUnavailable, and nothing has
 // changed.
-func (s *Service) Resume(ctx context.Context, actor, id string) (View, error) {
-	return s.setSwitch(ctx, actor, id, sale.On)
+func (s *Service) Resume(ctx context.Context, id string) (View, error) {
+	return s.setSwitch(ctx, id, sale.On)
 }
 
 // Open opens a scheduled sale now. It changes nothing if the sale has opened. Errors as of Resume, with
 // sale.ErrConflict also for a sale past its closing time.
-func (s *Service) Open(ctx context.Context, actor, id string) (View, error) {
-	changed, err := s.store.OpenSale(store.WithActor(ctx, actor), id, time.Now())
+func (s *Service) Open(ctx context.Context, id string) (View, error) {
+	changed, err := s.store.OpenSale(ctx, id, time.Now())
 	return s.applied(ctx, changed, err)
 }
 
 // Close closes a sale permanently. Errors as of Resume.
-func (s *Service) Close(ctx context.Context, actor, id string) (View, error) {
-	return s.setSwitch(ctx, actor, id, sale.Closed)
+func (s *Service) Close(ctx context.Context, id string) (View, error) {
+	return s.setSwitch(ctx, id, sale.Closed)
 }
 
-func (s *Service) setSwitch(ctx context.Context, actor, id string, to sale.Switch) (View, error) {
-	changed, err := s.store.SetSwitch(store.WithActor(ctx, actor), id, to)
+func (s *Service) setSwitch(ctx context.Context, id string, to sale.Switch) (View, error) {
+	changed, err := s.store.SetSwitch(ctx, id, to)
 	return s.applied(ctx, changed, err)
 }
 
 // Describe replaces the picture and the description of a sale, also of one that is closed. Errors: *sale.InvalidError;
 // and those of Resume, without sale.ErrConflict.
-func (s *Service) Describe(ctx context.Context, actor, id string, to sale.Details) (View, error) {
-	changed, err := s.store.SetDetails(store.WithActor(ctx, actor), id, to)
+func (s *Service) Describe(ctx context.Context, id string, to sale.Details) (View, error) {
+	changed, err := s.store.SetDetails(ctx, id, to)
 	return s.applied(ctx, changed, err)
 }
 
 // Restock adds units to a sale. With a request key the call may be repeated; it adds the units once. Errors:
 // *sale.InvalidError if add is below 1; and those of Resume, with sale.ErrConflict also for a stock above
 // sale.MaxStock and for a key that was used with another number.
-func (s *Service) Restock(ctx context.Context, actor, id string, add int64, requestKey string) (View, error) {
-	changed, err := s.store.Restock(store.WithActor(ctx, actor), id, add, requestKey)
+func (s *Service) Restock(ctx context.Context, id string, add int64, requestKey string) (View, error) {
+	changed, err := s.store.Restock(ctx, id, add, requestKey)
 	return s.applied(ctx, changed, err)
 }
 

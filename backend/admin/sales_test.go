@@ -23,7 +23,7 @@ func TestCreateAppliesDefaultsAndLoadsRedis(t *testing.T) {
 	w := newWorld(t)
 	s := storetest.Sale("", 5)
 	s.PerBuyer, s.Switch, s.Version = 0, "", 0
-	v, err := w.Create(w.ctx, "ann", s)
+	v, err := w.Create(w.ctx, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestCreateAppliesDefaultsAndLoadsRedis(t *testing.T) {
 	if d := w.buy(v.ID, "bob"); d.Outcome != sale.Accepted {
 		t.Fatalf("a buyer got %s", d.Outcome)
 	}
-	other, err := w.Create(w.ctx, "ann", s)
+	other, err := w.Create(w.ctx, s)
 	if err != nil || other.ID == v.ID {
 		t.Fatalf("second sale without an id: %q, %v", other.ID, err)
 	}
@@ -52,16 +52,16 @@ func TestRepeatedCreateReturnsTheSameSaleOnly(t *testing.T) {
 	s := storetest.Sale("s", 5)
 	s.OpensAt = time.Now().Add(-time.Hour).In(time.FixedZone("", 3600)) // with nanoseconds, which are not stored
 	s.ClosesAt = s.OpensAt.Add(9 * time.Hour)
-	if _, err := w.Create(w.ctx, "ann", s); err != nil {
+	if _, err := w.Create(w.ctx, s); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Restock(w.ctx, "ann", "s", 3, ""); err != nil {
+	if _, err := w.Restock(w.ctx, "s", 3, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Pause(w.ctx, "ann", "s"); err != nil {
+	if _, err := w.Pause(w.ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := w.Create(w.ctx, "ann", s); err != nil || v.Switch != sale.Paused || v.Version != 3 || v.Stock != 8 {
+	if v, err := w.Create(w.ctx, s); err != nil || v.Switch != sale.Paused || v.Version != 3 || v.Stock != 8 {
 		t.Fatalf("the same again: %+v, %v", v, err)
 	}
 	for what, change := range map[string]func(*sale.Sale){
@@ -76,12 +76,12 @@ func TestRepeatedCreateReturnsTheSameSaleOnly(t *testing.T) {
 	} {
 		other := s
 		change(&other)
-		if _, err := w.Create(w.ctx, "ann", other); !errors.Is(err, sale.ErrExists) {
+		if _, err := w.Create(w.ctx, other); !errors.Is(err, sale.ErrExists) {
 			t.Errorf("another %s: %v", what, err)
 		}
 	}
 	var invalid *sale.InvalidError
-	if _, err := w.Create(w.ctx, "ann", sale.Sale{}); !errors.As(err, &invalid) || len(invalid.Fields) < 3 {
+	if _, err := w.Create(w.ctx, sale.Sale{}); !errors.As(err, &invalid) || len(invalid.Fields) < 3 {
 		t.Errorf("an empty sale: %v", err)
 	}
 }
@@ -101,30 +101,30 @@ func TestSwitchAndRestockReachBuyers(t *testing.T) {
 			t.Fatalf("%+v, %v; want %s at version %d", v, err, state, version)
 		}
 	}
-	v, err := w.Pause(w.ctx, "ann", "s")
+	v, err := w.Pause(w.ctx, "s")
 	want(v, err, sale.StatePaused, 2)
 	outcome("ann", sale.SalePaused)
-	v, err = w.Resume(w.ctx, "ann", "s")
+	v, err = w.Resume(w.ctx, "s")
 	want(v, err, sale.StateOpen, 3)
 	outcome("ann", sale.Accepted)
 	outcome("bob", sale.SoldOut)
 	for range 2 {
-		v, err = w.Restock(w.ctx, "ann", "s", 1, "key")
+		v, err = w.Restock(w.ctx, "s", 1, "key")
 		want(v, err, sale.StateOpen, 4)
 	}
 	outcome("bob", sale.Accepted)
 	outcome("cid", sale.SoldOut)
-	v, err = w.Close(w.ctx, "ann", "s")
+	v, err = w.Close(w.ctx, "s")
 	want(v, err, sale.StateClosed, 5)
 	outcome("cid", sale.SaleClosed)
 
-	if _, err := w.Resume(w.ctx, "ann", "s"); !errors.Is(err, sale.ErrConflict) {
+	if _, err := w.Resume(w.ctx, "s"); !errors.Is(err, sale.ErrConflict) {
 		t.Errorf("resumed a closed sale: %v", err)
 	}
-	if _, err := w.Restock(w.ctx, "ann", "s", 1, ""); !errors.Is(err, sale.ErrConflict) {
+	if _, err := w.Restock(w.ctx, "s", 1, ""); !errors.Is(err, sale.ErrConflict) {
 		t.Errorf("restocked a closed sale: %v", err)
 	}
-	if _, err := w.Pause(w.ctx, "ann", "unknown"); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.Pause(w.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("paused an unknown sale: %v", err)
 	}
 	if _, err := w.Show(w.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
@@ -136,14 +136,14 @@ func TestSwitchAndRestockReachBuyers(t *testing.T) {
 func TestOpenNowReachesBuyers(t *testing.T) {
 	w := newWorld(t)
 	later := time.Now().Add(time.Hour)
-	if _, err := w.Create(w.ctx, "ann", saleAt("s", later)); err != nil {
+	if _, err := w.Create(w.ctx, saleAt("s", later)); err != nil {
 		t.Fatal(err)
 	}
 	if d := w.buy("s", "bob"); d.Outcome != sale.NotOpen {
 		t.Fatalf("before its time: %s", d.Outcome)
 	}
 	for range 2 {
-		v, err := w.Open(w.ctx, "ann", "s")
+		v, err := w.Open(w.ctx, "s")
 		if err != nil || v.State != sale.StateOpen || v.Version != 2 || v.Live == nil || v.Live.Version != 2 ||
 			!v.OpensAt.Before(time.Now()) ||
 			v.Live.Left != 5 {
@@ -161,27 +161,27 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 
 	over := saleAt("over", time.Now().Add(-2*time.Hour))
 	over.ClosesAt = time.Now().Add(-time.Hour)
-	if _, err := w.Create(w.ctx, "ann", over); err != nil {
+	if _, err := w.Create(w.ctx, over); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Close(w.ctx, "ann", "s"); err != nil {
+	if _, err := w.Close(w.ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]error{"s": sale.ErrConflict, "over": sale.ErrConflict, "unknown": sale.ErrNotFound} {
-		if _, err := w.Open(w.ctx, "ann", id); !errors.Is(err, want) {
+		if _, err := w.Open(w.ctx, id); !errors.Is(err, want) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	if _, err := w.Create(w.ctx, "ann", saleAt("paused", later)); err != nil {
+	if _, err := w.Create(w.ctx, saleAt("paused", later)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Pause(w.ctx, "ann", "paused"); err != nil {
+	if _, err := w.Pause(w.ctx, "paused"); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := w.Open(w.ctx, "ann", "paused"); err != nil || v.State != sale.StatePaused {
+	if v, err := w.Open(w.ctx, "paused"); err != nil || v.State != sale.StatePaused {
 		t.Errorf("a paused one: %+v, %v", v, err)
 	}
-	if v, err := w.Resume(w.ctx, "ann", "paused"); err != nil || v.State != sale.StateOpen {
+	if v, err := w.Resume(w.ctx, "paused"); err != nil || v.State != sale.StateOpen {
 		t.Errorf("and then: %+v, %v", v, err)
 	}
 }
@@ -192,11 +192,11 @@ func TestChangeIsAppliedAfterAnyCrash(t *testing.T) {
 	w := newWorld(t)
 	opened := time.Now().Add(-time.Hour)
 	changes := map[string]func(id string) (View, error){
-		"create":  func(id string) (View, error) { return w.Create(w.ctx, "ann", saleAt(id, opened)) },
-		"pause":   func(id string) (View, error) { return w.Pause(w.ctx, "ann", id) },
-		"close":   func(id string) (View, error) { return w.Close(w.ctx, "ann", id) },
-		"open":    func(id string) (View, error) { return w.Open(w.ctx, "ann", id) },
-		"restock": func(id string) (View, error) { return w.Restock(w.ctx, "ann", id, 3, "key") },
+		"create":  func(id string) (View, error) { return w.Create(w.ctx, saleAt(id, opened)) },
+		"pause":   func(id string) (View, error) { return w.Pause(w.ctx, id) },
+		"close":   func(id string) (View, error) { return w.Close(w.ctx, id) },
+		"open":    func(id string) (View, error) { return w.Open(w.ctx, id) },
+		"restock": func(id string) (View, error) { return w.Restock(w.ctx, id, 3, "key") },
 	}
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -266,12 +266,12 @@ func TestPendingChangeIsLogged(t *testing.T) {
 	w.create("old", 5)
 	var log strings.Builder
 	w.log = slog.New(slog.NewTextHandler(&log, nil))
-	if _, err := w.Pause(w.ctx, "ann", "old"); err != nil || log.Len() > 0 {
+	if _, err := w.Pause(w.ctx, "old"); err != nil || log.Len() > 0 {
 		t.Fatalf("with Redis: %v, log: %s", err, log.String())
 	}
 	w.redis.Kill()
 	var pending *PendingError
-	if _, err := w.Resume(w.ctx, "ann", "old"); !errors.As(err, &pending) {
+	if _, err := w.Resume(w.ctx, "old"); !errors.As(err, &pending) {
 		t.Fatalf("without Redis: %v", err)
 	}
 	if got := log.String(); strings.Count(got, "sale=old err=") != 1 || !strings.Contains(got, "connection refused") {
@@ -295,11 +295,11 @@ func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 
 	w.redis.Kill()
 	var pending *PendingError
-	v, err := w.Create(w.ctx, "ann", storetest.Sale("new", 3))
+	v, err := w.Create(w.ctx, storetest.Sale("new", 3))
 	if !errors.As(err, &pending) || !errors.Is(err, sale.ErrUnavailable) || v.ID != "new" || v.Live != nil {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	if _, err := w.Pause(w.ctx, "ann", "old"); !errors.As(err, &pending) || pending.Sale.Switch != sale.Paused {
+	if _, err := w.Pause(w.ctx, "old"); !errors.As(err, &pending) || pending.Sale.Switch != sale.Paused {
 		t.Fatalf("pause: %v", err)
 	}
 	if v, err := w.Show(w.ctx, "old"); err != nil || v.Live != nil || v.State != sale.StatePaused || v.Sold != 1 {
@@ -326,7 +326,7 @@ func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 	if d := w.buy("old", "bob"); d.Outcome != sale.SalePaused {
 		t.Fatalf("the pause was lost: %s", d.Outcome)
 	}
-	if _, err := w.Resume(w.ctx, "ann", "old"); err != nil {
+	if _, err := w.Resume(w.ctx, "old"); err != nil {
 		t.Fatal(err)
 	}
 	if d := w.buy("old", "ann"); d.Outcome != sale.AlreadyBought {
@@ -386,7 +386,7 @@ func TestReconcileConcurrentlyAgrees(t *testing.T) {
 				if err := plain.RunOnce(w.ctx); err != nil {
 					t.Error(err)
 				}
-				if _, err := plain.Restock(w.ctx, "ann", "b", 1, ""); err != nil {
+				if _, err := plain.Restock(w.ctx, "b", 1, ""); err != nil {
 					t.Error(err)
 				}
 			}
@@ -405,7 +405,7 @@ func TestSlowLoadDoesNotHideAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := New(Config{Store: w.store, Stock: lateStock{w.stock, s}})
-	if v, err := d.Pause(w.ctx, "ann", "s"); err != nil || v.State != sale.StatePaused || v.Live == nil ||
+	if v, err := d.Pause(w.ctx, "s"); err != nil || v.State != sale.StatePaused || v.Live == nil ||
 		v.Live.Version != 2 {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -462,7 +462,7 @@ func TestSaleCreatedDuringAReconcileIsKnown(t *testing.T) {
 	def.Spread = 2
 	w.Service.store = &interrupted{w.Service.store, sync.OnceFunc(func() {
 		for range 2 { // the second call repeats the first one
-			if _, err := w.Create(w.ctx, "ann", def); err != nil {
+			if _, err := w.Create(w.ctx, def); err != nil {
 				t.Error(err)
 			}
 		}
@@ -481,7 +481,7 @@ func TestSaleCreatedDuringAReconcileIsKnown(t *testing.T) {
 func TestArchivedSaleIsShownAsArchived(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 3)
-	if _, err := w.Close(w.ctx, "ann", "old"); err != nil {
+	if _, err := w.Close(w.ctx, "old"); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := w.Show(w.ctx, "old"); err != nil || v.Archive != nil {
@@ -498,7 +498,7 @@ func TestArchivedSaleIsShownAsArchived(t *testing.T) {
 // archive archives a closed sale.
 func (w *world) archive(id string) {
 	w.t.Helper()
-	closed, err := w.Close(w.ctx, "ann", id)
+	closed, err := w.Close(w.ctx, id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -515,11 +515,11 @@ func TestArchivedSaleIsNotLoaded(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 3)
 	w.archive("old")
-	if v, err := w.Close(w.ctx, "ann", "old"); err != nil || v.State != sale.StateClosed {
+	if v, err := w.Close(w.ctx, "old"); err != nil || v.State != sale.StateClosed {
 		t.Errorf("close: %s, %v", v.State, err)
 	}
 	to := sale.Details{Description: "sold in 2026"}
-	if v, err := w.Describe(w.ctx, "ann", "old", to); err != nil || v.Details != to {
+	if v, err := w.Describe(w.ctx, "old", to); err != nil || v.Details != to {
 		t.Errorf("describe: %+v, %v", v.Details, err)
 	}
 	if _, err := w.stock.View(w.ctx, "old"); !errors.Is(err, sale.ErrNotFound) {

@@ -2,6 +2,8 @@
 // Every change is written to SQL first and then applied to Redis. If a process crashes between the two, the reconcile
 // loop (Service.Run) or a repeated call applies the change. HoldExpirer cancels unpaid orders. The package does not
 // decide purchases (package admission) and does not audit sales (package audit).
+//
+// The context of every change carries the actor and the reason for the action log (store.WithActor, store.WithReason).
 package admin
 
 import (
@@ -40,10 +42,10 @@ type Store interface {
 	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
 	OrderRows(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
 	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
-	CancelOrder(ctx context.Context, id sale.OrderID, actor, reason string) (o sale.Order, changed bool, err error)
+	CancelOrder(ctx context.Context, id sale.OrderID) (o sale.Order, changed bool, err error)
 	CancelOverdue(ctx context.Context, limit int) ([]sale.Order, error)
-	CancelDead(ctx context.Context, o store.DeadOrder, actor, reason string) (wasRow bool, err error)
-	DropDead(ctx context.Context, o store.DeadOrder, actor, reason string, cause error) error
+	CancelDead(ctx context.Context, o store.DeadOrder) (wasRow bool, err error)
+	DropDead(ctx context.Context, o store.DeadOrder, cause error) error
 	// Returning returns cancelled orders with a unit that is not in Redis again yet.
 	Returning(ctx context.Context, after sale.OrderID, age time.Duration, limit int) ([]sale.Order, error)
 	MarkReturned(ctx context.Context, returns []store.Return) error

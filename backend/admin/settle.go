@@ -22,8 +22,7 @@ const (
 type Settlement struct {
 	queue.DeadQuery // Limit bounds the orders of the page; 0: 100
 	Verb            Verb
-	Reason          string // for the action log
-	DryRun          bool   // only return the matching orders
+	DryRun          bool // only return the matching orders
 }
 
 // Settled is the result for one dead order.
@@ -40,9 +39,7 @@ type Settled struct {
 // An error means that the remaining orders were not processed; done holds the results so far. Repeating the call is
 // harmless: a cancelled order is not a dead letter any more, and a retried one that fails again is excluded if
 // DiedBefore is the time of the first call.
-func (s *DeadLetters) Settle(
-	ctx context.Context, actor string, wanted Settlement,
-) (done []Settled, next string, err error) {
+func (s *DeadLetters) Settle(ctx context.Context, wanted Settlement) (done []Settled, next string, err error) {
 	if wanted.Limit <= 0 {
 		wanted.Limit = defaultDeadPage
 	}
@@ -61,7 +58,7 @@ func (s *DeadLetters) Settle(
 			}
 			settled := Settled{DeadLetter: letter, Status: sale.StatusDead}
 			if !wanted.DryRun {
-				s.settle(ctx, actor, wanted, &settled)
+				s.settle(ctx, wanted.Verb, &settled)
 			}
 			if err := settled.Err; err != nil && !errors.Is(err, sale.ErrNotFound) && !errors.Is(err, sale.ErrConflict) {
 				return done, "", err
@@ -76,13 +73,13 @@ func (s *DeadLetters) Settle(
 }
 
 // settle retries or cancels one dead order.
-func (s *DeadLetters) settle(ctx context.Context, actor string, wanted Settlement, one *Settled) {
+func (s *DeadLetters) settle(ctx context.Context, verb Verb, one *Settled) {
 	id := one.DeadLetter.Message.ID
 	var done Cancelled
-	if wanted.Verb == RetryDead {
-		done.Order.Status, one.Err = s.Retry(ctx, actor, id, wanted.Reason)
+	if verb == RetryDead {
+		done.Order.Status, one.Err = s.Retry(ctx, id)
 	} else {
-		done, one.Err = s.Cancel(ctx, actor, id, wanted.Reason)
+		done, one.Err = s.Cancel(ctx, id)
 	}
 	if one.Err == nil {
 		one.Status, one.UnitReturned = done.Order.Status, done.UnitReturned

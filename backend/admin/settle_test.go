@@ -34,10 +34,10 @@ func TestSettleManyDeadOrders(t *testing.T) {
 			ids = append(ids, w.makeDead(id, buyer).ID)
 		}
 	}
-	all := func(s Settlement) (found []Settled) {
+	all := func(s Settlement, reason string) (found []Settled) {
 		t.Helper()
 		for s.Limit = 3; ; {
-			page, next, err := w.dead.Settle(w.ctx, "ann", s)
+			page, next, err := w.dead.Settle(store.WithReason(w.ctx, reason), s)
 			if err != nil || len(page) > s.Limit {
 				t.Fatalf("%d of at most %d, %v", len(page), s.Limit, err)
 			}
@@ -60,7 +60,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 			queue.DeadQuery{DiedAfter: time.Now().Add(-time.Hour)}, 8,
 		},
 	} {
-		got := all(Settlement{Verb: CancelDead, DeadQuery: row.filter, DryRun: true})
+		got := all(Settlement{Verb: CancelDead, DeadQuery: row.filter, DryRun: true}, "")
 		if len(got) != row.want ||
 			slices.ContainsFunc(got, func(s Settled) bool { return s.Status != sale.StatusDead || s.Err != nil }) {
 			t.Errorf("%s: %d would be settled, want %d: %+v", name, len(got), row.want, got)
@@ -72,7 +72,7 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	if _, err := w.queues[space.ShardOf(sales[0])].BeginCancel(w.ctx, ids[0]); err != nil {
 		t.Fatal(err)
 	}
-	retried := all(Settlement{Verb: RetryDead, DeadQuery: queue.DeadQuery{SaleID: sales[0]}, Reason: "the disk is fixed"})
+	retried := all(Settlement{Verb: RetryDead, DeadQuery: queue.DeadQuery{SaleID: sales[0]}}, "the disk is fixed")
 	for i, s := range retried {
 		if i == 0 && !errors.Is(s.Err, sale.ErrConflict) || i > 0 && (s.Err != nil || s.Status != sale.StatusQueued) {
 			t.Errorf("retry %d: %+v", i, s)
@@ -81,11 +81,11 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	if len(retried) != 4 {
 		t.Errorf("%d retried", len(retried))
 	}
-	cancelled := all(Settlement{Verb: CancelDead, Reason: "stolen cards"})
+	cancelled := all(Settlement{Verb: CancelDead}, "stolen cards")
 	if len(cancelled) != 5 { // including the one with a cancel in progress
 		t.Errorf("%d cancelled: %+v", len(cancelled), cancelled)
 	}
-	if again := all(Settlement{Verb: CancelDead}); len(again) != 0 {
+	if again := all(Settlement{Verb: CancelDead}, ""); len(again) != 0 {
 		t.Errorf("cancelled again: %+v", again)
 	}
 	w.wantTotals(sales[0], 7, 0)
@@ -116,12 +116,12 @@ func TestSettleReportsAnUnavailableStore(t *testing.T) {
 	w.makeDead("s", "ann")
 	w.makeDead("s", "bob")
 	*w.faults = faults{at: 2} // of the calls of the first order
-	done, _, err := w.dead.Settle(w.ctx, "ann", Settlement{Verb: CancelDead})
+	done, _, err := w.dead.Settle(w.ctx, Settlement{Verb: CancelDead})
 	if !errors.Is(err, sale.ErrUnavailable) || len(done) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	w.noFault()
-	if done, _, err = w.dead.Settle(w.ctx, "ann", Settlement{Verb: CancelDead}); err != nil || len(done) != 2 {
+	if done, _, err = w.dead.Settle(w.ctx, Settlement{Verb: CancelDead}); err != nil || len(done) != 2 {
 		t.Errorf("again: %+v, %v", done, err)
 	}
 	w.wantTotals("s", 5, 0)
@@ -145,7 +145,7 @@ func TestSettleDoesNotSettleAnotherOrderWithTheSameID(t *testing.T) {
 	if _, err := q.Ack(w.ctx, b.ID, queue.Failure{ID: dead.ID, Reason: "no row", Permanent: true}); err != nil {
 		t.Fatal(err)
 	}
-	done, _, err := w.dead.Settle(w.ctx, "ann", Settlement{
+	done, _, err := w.dead.Settle(w.ctx, Settlement{
 		Verb: CancelDead, DeadQuery: queue.DeadQuery{ErrorContains: "no row"},
 	})
 	if err != nil || len(done) != 0 {

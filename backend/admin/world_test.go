@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	rows := storetest.Open(t, databaseURL)
 	refillers := spread.NewRefillers(spread.NewMover(admission.NewSegments(client, space, nil), rows))
 	w := &world{
-		t: t, ctx: context.Background(), redis: r, faults: &faults{}, url: databaseURL, store: rows,
+		t: t, ctx: store.WithActor(context.Background(), "ann"), redis: r, faults: &faults{}, url: databaseURL, store: rows,
 		stock: admission.NewStock(admission.StockConfig{Client: client, Space: space, Claimer: rows}),
 		admit: admissiontest.NewAdmitter(t, client, space, func(c *admission.Config) {
 			c.Refillers = refillers
@@ -81,7 +81,7 @@ func (w *world) plain() Config {
 
 func (w *world) create(id string, stock int64) View {
 	w.t.Helper()
-	v, err := w.Create(w.ctx, "test", storetest.Sale(id, stock))
+	v, err := w.Create(w.ctx, storetest.Sale(id, stock))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -240,12 +240,12 @@ func (s faultyStore) OrdersOf(ctx context.Context, of spread.Part, yield func(sa
 	return s.f.call("OrdersOf", func() error { return s.Store.OrdersOf(ctx, of, yield) })
 }
 
-func (s faultyStore) CancelDead(ctx context.Context, o store.DeadOrder, actor, reason string) (was bool, err error) {
-	return was, s.f.call("CancelDead", func() error { was, err = s.Store.CancelDead(ctx, o, actor, reason); return err })
+func (s faultyStore) CancelDead(ctx context.Context, o store.DeadOrder) (was bool, err error) {
+	return was, s.f.call("CancelDead", func() error { was, err = s.Store.CancelDead(ctx, o); return err })
 }
 
-func (s faultyStore) DropDead(ctx context.Context, o store.DeadOrder, actor, reason string, because error) error {
-	return s.f.call("DropDead", func() error { return s.Store.DropDead(ctx, o, actor, reason, because) })
+func (s faultyStore) DropDead(ctx context.Context, o store.DeadOrder, because error) error {
+	return s.f.call("DropDead", func() error { return s.Store.DropDead(ctx, o, because) })
 }
 
 func (s faultyStore) CancelOverdue(ctx context.Context, limit int) (got []sale.Order, err error) {
@@ -256,13 +256,9 @@ func (s faultyStore) CancelOverdue(ctx context.Context, limit int) (got []sale.O
 	return got, err
 }
 
-func (s faultyStore) CancelOrder(
-	ctx context.Context,
-	id sale.OrderID,
-	actor, reason string,
-) (o sale.Order, changed bool, err error) {
+func (s faultyStore) CancelOrder(ctx context.Context, id sale.OrderID) (o sale.Order, changed bool, err error) {
 	return o, changed, s.f.call("CancelOrder",
-		func() error { o, changed, err = s.Store.CancelOrder(ctx, id, actor, reason); return err })
+		func() error { o, changed, err = s.Store.CancelOrder(ctx, id); return err })
 }
 
 func (s faultyStore) Returning(

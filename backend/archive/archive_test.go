@@ -94,7 +94,7 @@ func (w *world) sell(def sale.Sale, n int) []sale.Order {
 	w.check(w.stock.Load(w.ctx, def, w.db.OrdersOf))
 	_, _, err = w.db.Pay(w.ctx, storetest.Payment(orders[0], "pay_1"))
 	w.check(err)
-	o, _, err := w.db.CancelOrder(w.ctx, orders[1].ID, "eve", "test")
+	o, _, err := w.db.CancelOrder(store.WithReason(store.WithActor(w.ctx, "eve"), "test"), orders[1].ID)
 	w.check(err)
 	numbers, err := w.stock.ReturnUnits(w.ctx, id, []sale.Order{o})
 	w.check(err)
@@ -230,7 +230,7 @@ func TestFieldsOfTheLines(t *testing.T) {
 	w.check(err)
 	open, err := w.db.Callbacks(w.ctx, store.CallbackQuery{OpenRefunds: true})
 	w.check(err)
-	_, err = w.db.SettleRefund(w.ctx, open[0].Number, "eve", "refunded")
+	_, err = w.db.SettleRefund(store.WithActor(w.ctx, "eve"), open[0].Number, "refunded")
 	w.check(err)
 	a, err := archive.New(w.cfg).Archive(w.ctx, "old")
 	w.check(err)
@@ -500,7 +500,7 @@ func TestLatePaymentIsArchivedAfterItIsSettled(t *testing.T) {
 				if err != nil || len(open) != 1 || open[0].OrderID != orders[1].ID {
 					t.Fatalf("open refunds: %+v, %v", open, err)
 				}
-				_, err = db.SettleRefund(w.ctx, open[0].Number, "eve", "")
+				_, err = db.SettleRefund(w.ctx, open[0].Number, "")
 				w.check(err)
 			}, "group of consumers"},
 		} {

@@ -176,7 +176,7 @@ func (m *mover) move() {
 		}
 		letter, err := m.queue.BeginCancel(ctx, id)
 		m.did("begin", err)
-		wasRow, err := m.store.CancelDead(ctx, store.DeadOrder{Order: letter.Message}, "test", "no")
+		wasRow, err := m.store.CancelDead(ctx, store.DeadOrder{Order: letter.Message})
 		m.did("cancel", err)
 		// The row of an order that was written before its lease expired keeps the unit.
 		m.did("finish", m.queue.FinishCancel(ctx, id, !wasRow))

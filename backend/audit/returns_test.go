@@ -18,7 +18,7 @@ import (
 
 func (s *shop) cancel(o sale.Order) {
 	s.t.Helper()
-	if _, _, err := s.store.CancelOrder(s.t.Context(), o.ID, "eve", ""); err != nil {
+	if _, _, err := s.store.CancelOrder(s.t.Context(), o.ID); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -111,7 +111,7 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 				rows, err := s.store.OrderRows(ctx, store.OrderQuery{SaleID: "s", Status: sale.StatusCreated, Limit: 3 + by})
 				if err == nil {
 					for _, r := range rows {
-						_, _, err = s.store.CancelOrder(ctx, r.ID, "eve", "")
+						_, _, err = s.store.CancelOrder(ctx, r.ID)
 						if err != nil {
 							break
 						}

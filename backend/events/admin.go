@@ -11,7 +11,6 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
-	"sluice/backend/store"
 )
 
 // Admin shows the groups to admins and settles their dead letters. It is safe for concurrent use.
@@ -165,23 +164,23 @@ func (d *Admin) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLette
 
 // Retry requests that a consumer of the group handles a dead letter again. It is idempotent. Errors: ErrNoGroup,
 // sale.ErrNotFound, a *sale.InvalidError for a bad name.
-func (d *Admin) Retry(ctx context.Context, actor, group, eventID, reason string) error {
-	return d.settle(ctx, actor, group, eventID, reason, d.store.RetryDeadLetter)
+func (d *Admin) Retry(ctx context.Context, group, eventID string) error {
+	return d.settle(ctx, group, eventID, d.store.RetryDeadLetter)
 }
 
 // Drop deletes a dead letter. It is idempotent. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while the dead
 // letter is being retried; a *sale.InvalidError for a bad name.
-func (d *Admin) Drop(ctx context.Context, actor, group, eventID, reason string) error {
-	return d.settle(ctx, actor, group, eventID, reason, d.store.DropDeadLetter)
+func (d *Admin) Drop(ctx context.Context, group, eventID string) error {
+	return d.settle(ctx, group, eventID, d.store.DropDeadLetter)
 }
 
 func (d *Admin) settle(
-	ctx context.Context, actor, group, eventID, reason string, settle func(ctx context.Context, group, id string) error,
+	ctx context.Context, group, eventID string, settle func(ctx context.Context, group, id string) error,
 ) error {
 	if err := ValidateGroup(group); err != nil {
 		return err
 	}
-	err := settle(store.WithReason(store.WithActor(ctx, actor), reason), group, eventID)
+	err := settle(ctx, group, eventID)
 	if isNotFound(err) && errors.Is(d.exists(ctx, group), ErrNoGroup) {
 		return ErrNoGroup
 	}
@@ -190,7 +189,7 @@ func (d *Admin) settle(
 
 // Remove deletes a group, its dead letters and its unacknowledged events; the stream no longer waits for it. A running
 // consumer of the group ends with ErrRemoved. It is idempotent. Error: ErrNoGroup.
-func (d *Admin) Remove(ctx context.Context, actor, group, reason string) error {
+func (d *Admin) Remove(ctx context.Context, group string) error {
 	if strings.ContainsAny(group, "\x00\n") || group == "" {
 		return ErrNoGroup
 	}
@@ -198,7 +197,7 @@ func (d *Admin) Remove(ctx context.Context, actor, group, reason string) error {
 	if err != nil {
 		return err
 	}
-	err = d.store.RemoveGroup(store.WithReason(store.WithActor(ctx, actor), reason), group, inRedis)
+	err = d.store.RemoveGroup(ctx, group, inRedis)
 	if isNotFound(err) {
 		return ErrNoGroup
 	}

@@ -522,19 +522,19 @@ func TestRemovedGroupEndsItsConsumers(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.consumer(w.client(), "g", s.Handle, events.Config{}).Run(w.Context()) }()
 		w.settled("g")
-		if err := w.admin().Remove(w.Context(), "eve", "g", ""); err != nil {
+		if err := w.admin().Remove(w.Context(), "g"); err != nil {
 			w.Fatal(err)
 		}
 		if err := <-done; !errors.Is(err, events.ErrRemoved) {
 			w.Errorf("it ended with %v", err)
 		}
-		if err := w.admin().Remove(w.Context(), "eve", "g", ""); err != nil {
+		if err := w.admin().Remove(w.Context(), "g"); err != nil {
 			w.Errorf("the repeated removal: %v", err)
 		}
 		if err := w.raw.XGroupCreate(w.Context(), space.Events(), "by-hand", "0").Err(); err != nil {
 			w.Fatal(err)
 		}
-		if err := w.admin().Remove(w.Context(), "eve", "by-hand", ""); err != nil {
+		if err := w.admin().Remove(w.Context(), "by-hand"); err != nil {
 			w.Errorf("a group in Redis only: %v", err)
 		}
 	})
@@ -550,7 +550,9 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 			if errors.Is(err, events.ErrNoGroup) != want || !want && err != nil {
 				w.Errorf("dead letters of %s: %v", name, err)
 			}
-			for verb, err := range map[string]error{"retry": admin.Retry(ctx, "eve", name, "7.created", ""), "drop": admin.Drop(ctx, "eve", name, "7.created", "")} {
+			for verb, err := range map[string]error{
+				"retry": admin.Retry(ctx, name, "7.created"), "drop": admin.Drop(ctx, name, "7.created"),
+			} {
 				if errors.Is(err, events.ErrNoGroup) != want || !errors.Is(err, sale.ErrNotFound) {
 					w.Errorf("%s of %s: %v", verb, name, err)
 				}
@@ -576,12 +578,12 @@ func TestUnknownGroupIsNotAnEmptyOne(t *testing.T) {
 			w.Errorf("dead letters of a removed group: %v, %v", letters, err)
 		}
 		for _, name := range []string{"not-begun", "by-hand", "by-hand", "not-begun"} {
-			if err := admin.Remove(ctx, "eve", name, ""); err != nil {
+			if err := admin.Remove(ctx, name); err != nil {
 				w.Errorf("remove %s: %v", name, err)
 			}
 			unknown(name, true)
 		}
-		if err := admin.Remove(ctx, "eve", "nosuch", ""); !errors.Is(err, events.ErrNoGroup) {
+		if err := admin.Remove(ctx, "nosuch"); !errors.Is(err, events.ErrNoGroup) {
 			w.Errorf("removal of an unknown group: %v", err)
 		}
 		log, err := w.sql.Log(ctx, store.LogQuery{Action: "group.remove"})

@@ -100,14 +100,14 @@ func changesOfEveryKind(t *testing.T, e *env) {
 	e.pay(t, orders[0], "p1")
 	e.pay(t, orders[0], "p1") // again
 	for range 2 {
-		if _, _, err := e.CancelOrder(e.ctx, orders[1].ID, "eve", ""); err != nil {
+		if _, _, err := e.CancelOrder(e.ctx, orders[1].ID); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "eve", ""); err != nil {
+		if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: orders[2]}, "eve", ""); err != nil ||
+	if wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: orders[2]}); err != nil ||
 		!wasRow { // it is a row, so it is not cancelled
 		t.Fatal(wasRow, err)
 	}
@@ -255,7 +255,7 @@ func changesRace(t *testing.T, e *env) {
 					t.Error(err)
 					return
 				}
-				if _, _, err := e.CancelOrder(e.ctx, batch[0].ID, "eve", ""); err != nil {
+				if _, _, err := e.CancelOrder(e.ctx, batch[0].ID); err != nil {
 					t.Error(err)
 				}
 			}
@@ -300,10 +300,10 @@ func omitsRehearsals(t *testing.T, e *env) {
 	e.write(t, of[3])
 	e.write(t, of[3], of[4], real[1]) // in part stored already
 	e.pay(t, of[0], "p1")
-	if _, _, err := e.CancelOrder(e.ctx, of[1].ID, "eve", ""); err != nil {
+	if _, _, err := e.CancelOrder(e.ctx, of[1].ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: storetest.Order(rehearsal, "dead")}, "eve", ""); err != nil {
+	if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: storetest.Order(rehearsal, "dead")}); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Elapse(t, e.url, of[2])

@@ -79,7 +79,7 @@ func (w *world) buy(n int) []sale.Order {
 func (w *world) cancel(orders ...sale.Order) {
 	w.Helper()
 	for _, o := range orders {
-		if _, _, err := w.sql.CancelOrder(w.Context(), o.ID, "eve", ""); err != nil {
+		if _, _, err := w.sql.CancelOrder(w.Context(), o.ID); err != nil {
 			w.Fatal(err)
 		}
 	}

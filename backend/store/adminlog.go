@@ -51,6 +51,12 @@ func Actor(ctx context.Context) string {
 	return actorUnknown
 }
 
+// Reason returns the reason of the context; "" if it has none.
+func Reason(ctx context.Context) string {
+	reason, _ := ctx.Value(reasonKey{}).(string)
+	return reason
+}
+
 // LogEntry is one line of the action log.
 type LogEntry struct {
 	Number int64     `json:"number"` // ascending
@@ -70,7 +76,7 @@ func (e LogEntry) HeldNoUnit() bool { return strings.HasPrefix(e.Detail, noUnit)
 // AppendLog appends an entry to the action log, in the transaction of c. Its actor and its reason, which follows the
 // detail, are those of the context.
 func AppendLog(ctx context.Context, c Conn, action, target, detail string) error {
-	if reason, _ := ctx.Value(reasonKey{}).(string); reason != "" {
+	if reason := Reason(ctx); reason != "" {
 		detail = strings.TrimPrefix(detail+": "+reason, ": ")
 	}
 	_, err := c.Exec(ctx, "INSERT INTO admin_log (actor, action, target, detail) VALUES ($1, $2, $3, $4)",

@@ -29,7 +29,7 @@ func (s *Store) CancelOverdue(ctx context.Context, limit int) (cancelled []sale.
 		if err != nil || len(cancelled) == 0 {
 			return err
 		}
-		return cancelCreated(ctx, c, cancelled, ActorHold, "not paid in time")
+		return cancelCreated(WithReason(WithActor(ctx, ActorHold), "not paid in time"), c, cancelled)
 	})
 	if err != nil {
 		return nil, err
@@ -40,9 +40,10 @@ func (s *Store) CancelOverdue(ctx context.Context, limit int) (cancelled []sale.
 	return cancelled, nil
 }
 
-// cancelCreated cancels the rows of orders with the status created that this transaction has locked. The sales are
-// locked last and in the order of their ids, as in insert, so that transactions cannot deadlock.
-func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason string) error {
+// cancelCreated cancels the rows of orders with the status created that this transaction has locked. The rows get the
+// actor and the reason of the context. The sales are locked last and in the order of their ids, as in insert, so that
+// transactions cannot deadlock.
+func cancelCreated(ctx context.Context, c Conn, orders []sale.Order) error {
 	ids := idsOf(orders)
 	units := map[string]int{}
 	for _, o := range orders {
@@ -51,7 +52,8 @@ func cancelCreated(ctx context.Context, c Conn, orders []sale.Order, by, reason 
 	d := c.Dialect()
 	n, err := c.Exec(ctx,
 		"UPDATE orders SET status = 'cancelled', return_number = NULL, cancelled_by = $2, cancel_reason = $3, "+
-			"updated_at = "+d.Now+" WHERE status = 'created' AND id "+d.In("$1"), int64s(ids), Text(by), Text(reason))
+			"updated_at = "+d.Now+" WHERE status = 'created' AND id "+d.In("$1"),
+		int64s(ids), Text(Actor(ctx)), Text(Reason(ctx)))
 	if err != nil {
 		return err
 	}
@@ -88,12 +90,10 @@ const (
 	RetriedDead    = "dead.retry"
 )
 
-// CancelOrder cancels an unpaid order, subtracts it from the sold units of its sale, and logs the actor and the reason.
-// It returns the row; changed is false if the order was cancelled before. Errors: sale.ErrNotFound if it is not a row;
-// sale.ErrConflict if it is paid or its sale is archived.
-func (s *Store) CancelOrder(
-	ctx context.Context, id sale.OrderID, actor, reason string,
-) (o sale.Order, changed bool, err error) {
+// CancelOrder cancels an unpaid order, subtracts it from the sold units of its sale, and logs that. The row and the log
+// entry get the actor and the reason of the context. It returns the row; changed is false if the order was cancelled
+// before. Errors: sale.ErrNotFound if it is not a row; sale.ErrConflict if it is paid or its sale is archived.
+func (s *Store) CancelOrder(ctx context.Context, id sale.OrderID) (o sale.Order, changed bool, err error) {
 	err = s.Update(ctx, "store: cancel order "+id.String(), func(ctx context.Context, c Conn) error {
 		row, err := readRow(ctx, c, id, c.Dialect().ForUpdate)
 		if err != nil {
@@ -106,7 +106,7 @@ func (s *Store) CancelOrder(
 		case sale.StatusPaid:
 			return fmt.Errorf("it is paid: %w", sale.ErrConflict)
 		}
-		if err := cancelCreated(ctx, c, []sale.Order{o}, actor, reason); err != nil {
+		if err := cancelCreated(ctx, c, []sale.Order{o}); err != nil {
 			return err
 		}
 		o.Status, changed = sale.StatusCancelled, true
@@ -117,7 +117,7 @@ func (s *Store) CancelOrder(
 		if err != nil {
 			return err
 		}
-		return AppendLog(WithReason(WithActor(ctx, actor), reason), c, CancelledOrder, id.String(), "sale "+o.SaleID)
+		return AppendLog(ctx, c, CancelledOrder, id.String(), "sale "+o.SaleID)
 	})
 	if err != nil {
 		return sale.Order{}, false, err
@@ -140,7 +140,7 @@ func (o DeadOrder) logDetail() string {
 }
 
 // CancelDead cancels an order that died in the queue. It inserts a row with the status cancelled, which counts no unit,
-// so that a late Write of the order has no effect, and logs the actor and the reason. The call is idempotent.
+// so that a late Write of the order has no effect, and logs that as CancelOrder does. The call is idempotent.
 //
 // wasRow reports that the order was a row before. Nothing is changed then, and the unit of the dead letter must not be
 // returned: the row holds it or, if it was cancelled since, returns it itself.
@@ -148,17 +148,16 @@ func (o DeadOrder) logDetail() string {
 // Errors: ErrRejected if there can be no such row, because the id belongs to another order, a value does not fit, or
 // the sale is archived; see DropDead. ErrStale if the context's generation (WithGeneration) is not current: after a
 // rebuild of Redis the order may become a row again, and its unit would never be returned.
-func (s *Store) CancelDead(ctx context.Context, o DeadOrder, actor, reason string) (wasRow bool, err error) {
+func (s *Store) CancelDead(ctx context.Context, o DeadOrder) (wasRow bool, err error) {
 	op := "store: cancel order " + o.ID.String()
 	if err := validate(o.Order); err != nil {
 		return false, fmt.Errorf("%s: %w", op, err)
 	}
-	ctx = WithReason(WithActor(ctx, actor), reason)
 	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
 		if err := checkGeneration(ctx, c); err != nil {
 			return err
 		}
-		inserted, err := insertCancelled(ctx, c, o, actor, reason)
+		inserted, err := insertCancelled(ctx, c, o)
 		if err != nil {
 			return err
 		}
@@ -182,7 +181,7 @@ func (s *Store) CancelDead(ctx context.Context, o DeadOrder, actor, reason strin
 }
 
 // insertCancelled inserts the row of a dead order with the status cancelled, and reports whether there was none.
-func insertCancelled(ctx context.Context, c Conn, o DeadOrder, actor, reason string) (inserted bool, err error) {
+func insertCancelled(ctx context.Context, c Conn, o DeadOrder) (inserted bool, err error) {
 	returnNumber := diedInQueue
 	if o.Unbacked {
 		returnNumber = heldNoUnit
@@ -190,7 +189,7 @@ func insertCancelled(ctx context.Context, c Conn, o DeadOrder, actor, reason str
 	n, err := c.Exec(ctx, `INSERT INTO orders
 		(id, sale_id, buyer, slot, serial, status, cancelled_by, cancel_reason, return_number, updated_at)
 		VALUES ($1, $2, $3, $4, $5, 'cancelled', $6, $7, $8, `+c.Dialect().Now+") ON CONFLICT (id) DO NOTHING",
-		int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial, Text(actor), Text(reason), returnNumber)
+		int64(o.ID), o.SaleID, o.Buyer, o.Slot, o.Serial, Text(Actor(ctx)), Text(Reason(ctx)), returnNumber)
 	return n > 0, err
 }
 
@@ -211,8 +210,9 @@ func logDeadRow(ctx context.Context, c Conn, o DeadOrder) (wasRow bool, err erro
 
 // DropDead logs that an order which died in the queue is abandoned because CancelDead returned rejection for it and it
 // can have no row. Each call appends an entry. Error: ErrStale, as in CancelDead.
-func (s *Store) DropDead(ctx context.Context, o DeadOrder, actor, reason string, rejection error) error {
-	detail := o.logDetail() + ": " + reason + " (there can be no row: " + rejection.Error() + ")"
+func (s *Store) DropDead(ctx context.Context, o DeadOrder, rejection error) error {
+	detail := o.logDetail() + ": " + Reason(ctx) + " (there can be no row: " + rejection.Error() + ")"
+	ctx = WithReason(ctx, "") // the detail has it
 	write := func(actor, detail string) error {
 		return s.Update(ctx, "store: drop order "+o.ID.String(), func(ctx context.Context, c Conn) error {
 			if err := checkGeneration(ctx, c); err != nil {
@@ -221,9 +221,9 @@ func (s *Store) DropDead(ctx context.Context, o DeadOrder, actor, reason string,
 			return AppendLog(WithActor(ctx, actor), c, DroppedDead, o.ID.String(), detail)
 		})
 	}
-	err := write(actor, detail)
+	err := write(Actor(ctx), detail)
 	if errors.Is(err, ErrRejected) { // the encoding of the database lacks a character
-		err = write(ascii(actor), ascii(detail))
+		err = write(ascii(Actor(ctx)), ascii(detail))
 	}
 	return err
 }

@@ -80,7 +80,7 @@ func TestCancelOverdueCancelsUnpaidOrders(t *testing.T) {
 		}
 		due := slices.Concat(orders[:3], others[:1])
 		storetest.Elapse(t, e.url, slices.Concat(due, free)...)
-		if _, _, err := e.CancelOrder(e.ctx, orders[0].ID, "ann", "buyer request"); err != nil {
+		if _, _, err := e.CancelOrder(e.ctx, orders[0].ID); err != nil {
 			t.Fatal(err)
 		}
 		var got []sale.Order
@@ -165,7 +165,7 @@ func TestCancelOrderIsIdempotent(t *testing.T) {
 		o, other := storetest.Order("s", "ann"), storetest.Order("s", "bob")
 		e.write(t, o, other)
 		for i := range 3 {
-			got, changed, err := e.CancelOrder(e.ctx, o.ID, "eve", "wrong size")
+			got, changed, err := e.CancelOrder(acting(e.ctx, "eve", "wrong size"), o.ID)
 			if err != nil || changed != (i == 0) || got.ID != o.ID || got.Status != sale.StatusCancelled || got.SaleID != "s" {
 				t.Fatalf("call %d: %+v, changed %v, %v", i+1, got, changed, err)
 			}
@@ -181,11 +181,11 @@ func TestCancelOrderIsIdempotent(t *testing.T) {
 			log[0].Detail != "sale s: wrong size" || log[1].Action == "order.cancel" {
 			t.Fatalf("log %+v, %v", log, err)
 		}
-		if _, _, err := e.CancelOrder(e.ctx, 77, "eve", ""); !errors.Is(err, sale.ErrNotFound) {
+		if _, _, err := e.CancelOrder(e.ctx, 77); !errors.Is(err, sale.ErrNotFound) {
 			t.Fatalf("no row: %v", err)
 		}
 		e.pay(t, other, "p1")
-		if _, _, err := e.CancelOrder(e.ctx, other.ID, "eve", ""); !errors.Is(err, sale.ErrConflict) {
+		if _, _, err := e.CancelOrder(e.ctx, other.ID); !errors.Is(err, sale.ErrConflict) {
 			t.Fatalf("a paid order: %v", err)
 		}
 		e.wantStatus(t, sale.StatusPaid, other)
@@ -311,7 +311,7 @@ func TestOrderRowsFiltersAndPages(t *testing.T) {
 		others[0].Buyer = orders[0].Buyer
 		e.write(t, append(slices.Clone(others), orders...)...)
 		e.pay(t, orders[1], "ref")
-		if _, _, err := e.CancelOrder(e.ctx, orders[2].ID, "eve", "why"); err != nil {
+		if _, _, err := e.CancelOrder(e.ctx, orders[2].ID); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {

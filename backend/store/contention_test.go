@@ -110,11 +110,11 @@ func TestPostgresCancelAgainstBeginPart(t *testing.T) {
 		want   error
 	}{
 		"order": {func(s *env) error {
-			_, _, err := s.CancelOrder(context.Background(), row.ID, "eve", "")
+			_, _, err := s.CancelOrder(context.Background(), row.ID)
 			return err
 		}, sale.ErrConflict},
 		"dead order": {func(s *env) error {
-			_, err := s.CancelDead(context.Background(), store.DeadOrder{Order: dead}, "eve", "")
+			_, err := s.CancelDead(context.Background(), store.DeadOrder{Order: dead})
 			return err
 		}, store.ErrRejected},
 	} {

@@ -54,7 +54,7 @@ func everyCall(s *env) map[string]func(context.Context) error {
 			_, err := s.Count(ctx, spread.Part{SaleID: "s"}, store.Always, nil)
 			return err
 		},
-		"CancelOrder":   func(ctx context.Context) error { _, _, err := s.CancelOrder(ctx, dead.ID, "", ""); return err },
+		"CancelOrder":   func(ctx context.Context) error { _, _, err := s.CancelOrder(ctx, dead.ID); return err },
 		"CancelOverdue": func(ctx context.Context) error { _, err := s.CancelOverdue(ctx, 1); return err },
 		"Returning":     func(ctx context.Context) error { _, err := s.Returning(ctx, 0, 0, 1); return err },
 		"LastReturn":    func(ctx context.Context) error { _, err := s.LastReturn(ctx, "s"); return err },
@@ -64,9 +64,9 @@ func everyCall(s *env) map[string]func(context.Context) error {
 		"Pay":           func(ctx context.Context) error { _, _, err := s.Pay(ctx, payment); return err },
 		"Rows":          func(ctx context.Context) error { _, err := s.OrderRows(ctx, store.OrderQuery{}); return err },
 		"Callbacks":     func(ctx context.Context) error { _, err := s.Callbacks(ctx, store.CallbackQuery{}); return err },
-		"SettleRefund":  func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, "admin", ""); return err },
+		"SettleRefund":  func(ctx context.Context) error { _, err := s.SettleRefund(ctx, 1, ""); return err },
 		"CancelDead": func(ctx context.Context) error {
-			_, err := s.CancelDead(ctx, store.DeadOrder{Order: dead}, "admin", "test")
+			_, err := s.CancelDead(ctx, store.DeadOrder{Order: dead})
 			return err
 		},
 		"Record":          func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },

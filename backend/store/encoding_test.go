@@ -32,12 +32,12 @@ func TestOrderWithUnsupportedCharactersIsDropped(t *testing.T) {
 	if err := db.Write(t.Context(), []sale.Order{o}); !errors.Is(err, store.ErrRejected) {
 		t.Fatalf("written: %v", err)
 	}
-	_, refused := db.CancelDead(t.Context(), store.DeadOrder{Order: o}, "ann", "test")
+	_, refused := db.CancelDead(t.Context(), store.DeadOrder{Order: o})
 	if !errors.Is(refused, store.ErrRejected) {
 		t.Fatalf("cancelled: %v", refused)
 	}
-	if err := db.DropDead(t.Context(), store.DeadOrder{Order: o, Unbacked: true}, "王", "zurück an 王",
-		refused); err != nil {
+	ctx := acting(t.Context(), "王", "zurück an 王")
+	if err := db.DropDead(ctx, store.DeadOrder{Order: o, Unbacked: true}, refused); err != nil {
 		t.Fatal(err)
 	}
 	last, err := db.LastLog(t.Context(), o.ID.String(), store.DroppedDead)

@@ -81,7 +81,7 @@ func TestWriteRejectsGenerationOfAnotherDatabase(t *testing.T) {
 			t.Errorf("orders: got %v, want ErrStale", err)
 		}
 		dead := store.DeadOrder{Order: storetest.Order("s", "ann")}
-		if _, err := e.CancelDead(ctx, dead, "admin", "test"); !errors.Is(err, store.ErrStale) {
+		if _, err := e.CancelDead(ctx, dead); !errors.Is(err, store.ErrStale) {
 			t.Errorf("dead order: got %v, want ErrStale", err)
 		}
 		if _, n, err := e.Generation(e.ctx, 5); err != nil || n != 0 {
@@ -103,7 +103,7 @@ func TestCancelDeadRejectsOlderGeneration(t *testing.T) {
 		dead := store.DeadOrder{Order: storetest.Order("s", "ann")}
 		current := e.begin(t)
 		cancel := func(generation int64) (bool, error) {
-			return e.CancelDead(store.WithGeneration(e.ctx, 0, generation), dead, "admin", "test")
+			return e.CancelDead(store.WithGeneration(e.ctx, 0, generation), dead)
 		}
 		if _, err := cancel(older); !errors.Is(err, store.ErrStale) {
 			t.Fatalf("older generation: got %v, want ErrStale", err)

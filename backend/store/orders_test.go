@@ -25,7 +25,7 @@ func TestCancelDeadInsertsCancelledRow(t *testing.T) {
 
 		held := store.DeadOrder{Order: storetest.Order("s", "dan"), Unbacked: true}
 		for i := range 2 { // the row records that no unit returns
-			if wasRow, err := e.CancelDead(e.ctx, held, "admin", "test"); err != nil || wasRow != (i > 0) {
+			if wasRow, err := e.CancelDead(e.ctx, held); err != nil || wasRow != (i > 0) {
 				t.Fatalf("an order without a unit, time %d: wasRow=%v, %v", i+1, wasRow, err)
 			}
 		}
@@ -36,7 +36,7 @@ func TestCancelDeadInsertsCancelledRow(t *testing.T) {
 
 		foreign := row // its id belongs to another order, so it can never be a row
 		foreign.Buyer = "cid"
-		if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: foreign}, "", ""); !errors.Is(err, store.ErrRejected) {
+		if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: foreign}); !errors.Is(err, store.ErrRejected) {
 			t.Fatalf("an order whose id is taken: %v", err)
 		}
 		e.cancelDead(t, storetest.Order("unknown", "ann"), false)
@@ -46,7 +46,7 @@ func TestCancelDeadInsertsCancelledRow(t *testing.T) {
 		if err != nil || got != row {
 			t.Fatalf("the row changed to %+v, %v", got, err)
 		}
-		if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: sale.Order{}}, "", ""); !errors.Is(err, store.ErrRejected) {
+		if _, err := e.CancelDead(e.ctx, store.DeadOrder{Order: sale.Order{}}); !errors.Is(err, store.ErrRejected) {
 			t.Fatalf("zero order: %v", err)
 		}
 	})
@@ -74,7 +74,7 @@ func TestCancelDeadRejectsOrdersOfAnArchivedSale(t *testing.T) {
 		e.write(t, row)
 		e.beginArchive(t, "old")
 		e.cancelDead(t, row, true)
-		_, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "eve", "test")
+		_, err := e.CancelDead(e.ctx, store.DeadOrder{Order: dead})
 		if !errors.Is(err, store.ErrRejected) {
 			t.Errorf("an order of an archived sale: %v", err)
 		}
@@ -106,7 +106,7 @@ func TestDropDeadIsLogged(t *testing.T) {
 		for i, dead := range []store.DeadOrder{
 			{Order: storetest.Order("s", "ann")}, {Order: storetest.Order("s", "ben"), Unbacked: true},
 		} {
-			if err := e.DropDead(e.ctx, dead, "admin\x00", "why \xff", why); err != nil {
+			if err := e.DropDead(acting(e.ctx, "admin\x00", "why \xff"), dead, why); err != nil {
 				t.Fatal(err)
 			}
 			last, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead)
@@ -122,7 +122,7 @@ func TestDropDeadIsLogged(t *testing.T) {
 		e.begin(t)
 		dead := store.DeadOrder{Order: storetest.Order("s", "cid")}
 		ctx := store.WithGeneration(e.ctx, 0, older)
-		if err := e.DropDead(ctx, dead, "admin", "test", why); !errors.Is(err, store.ErrStale) {
+		if err := e.DropDead(ctx, dead, why); !errors.Is(err, store.ErrStale) {
 			t.Errorf("older generation: %v", err)
 		}
 		if _, err := e.LastLog(e.ctx, dead.ID.String(), store.DroppedDead); !errors.Is(err, sale.ErrNotFound) {
@@ -136,7 +136,7 @@ func TestCancelDeadAcceptsAnyReason(t *testing.T) {
 		e.create(t, "s", 1)
 		for _, reason := range []string{"", "nul \x00, not UTF-8 \xff", "two\nlines", `'"`} {
 			dead := store.DeadOrder{Order: storetest.Order("s", "ann")}
-			if _, err := e.CancelDead(e.ctx, dead, "admin\x00", reason); err != nil {
+			if _, err := e.CancelDead(acting(e.ctx, "admin\x00", reason), dead); err != nil {
 				t.Errorf("reason %q: %v", reason, err)
 			}
 		}
@@ -151,7 +151,7 @@ func TestRecordedReturnsDroppedOrders(t *testing.T) {
 		e.write(t, row)
 		e.cancelDead(t, cancelled, false)
 		for range 2 { // an interrupted cancellation is repeated
-			if err := e.DropDead(e.ctx, store.DeadOrder{Order: dropped}, "admin", "test", store.ErrRejected); err != nil {
+			if err := e.DropDead(e.ctx, store.DeadOrder{Order: dropped}, store.ErrRejected); err != nil {
 				t.Fatal(err)
 			}
 		}

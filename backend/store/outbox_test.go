@@ -20,11 +20,11 @@ func TestOnChangeIsCalledAfterEachChange(t *testing.T) {
 			{func() { e.write(t, o, p, q) }, 1},
 			{func() { e.write(t, o) }, 1},
 			{func() { e.pay(t, o, "r") }, 2},
-			{func() { _, _, _ = e.CancelOrder(e.ctx, p.ID, "x", "") }, 3},
-			{func() { _, _, _ = e.CancelOrder(e.ctx, p.ID, "x", "") }, 3},
+			{func() { _, _, _ = e.CancelOrder(e.ctx, p.ID) }, 3},
+			{func() { _, _, _ = e.CancelOrder(e.ctx, p.ID) }, 3},
 			{func() { _, _ = e.CancelOverdue(e.ctx, 10) }, 3},
 			{func() { storetest.Elapse(t, e.url, q); _, _ = e.CancelOverdue(e.ctx, 10) }, 4},
-			{func() { _, _ = e.CancelDead(e.ctx, store.DeadOrder{Order: storetest.Order("h", "dead")}, "x", "") }, 5},
+			{func() { _, _ = e.CancelDead(e.ctx, store.DeadOrder{Order: storetest.Order("h", "dead")}) }, 5},
 		} {
 			if c.do(); calls != c.want {
 				t.Errorf("after step %d: %d calls, want %d", i+1, calls, c.want)

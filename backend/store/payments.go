@@ -204,7 +204,7 @@ func (s *Store) Callbacks(ctx context.Context, q CallbackQuery) ([]Callback, err
 
 // SettleRefund records that an admin has refunded the money of a callback, and logs it. A second call changes nothing.
 // Errors: sale.ErrNotFound; sale.ErrConflict if there is nothing to refund.
-func (s *Store) SettleRefund(ctx context.Context, number int64, actor, note string) (Callback, error) {
+func (s *Store) SettleRefund(ctx context.Context, number int64, note string) (Callback, error) {
 	op := fmt.Sprintf("store: settle payment %d", number)
 	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) (found Callback, err error) {
 		d := c.Dialect()
@@ -217,11 +217,11 @@ func (s *Store) SettleRefund(ctx context.Context, number int64, actor, note stri
 			return found, err
 		}
 		found, err = GetRow(ctx, c, scanCallback, "UPDATE payments SET settled_at = "+d.Now+
-			", settled_by = $2, note = $3 WHERE id = $1 RETURNING "+callbackColumns, number, Text(actor), Text(note))
+			", settled_by = $2, note = $3 WHERE id = $1 RETURNING "+callbackColumns, number, Text(Actor(ctx)), Text(note))
 		if err != nil {
 			return found, err
 		}
 		detail := fmt.Sprintf("payment %d, reference %s: %s", number, found.Reference, note)
-		return found, AppendLog(WithActor(ctx, actor), c, "payment.settle", found.OrderID.String(), detail)
+		return found, AppendLog(ctx, c, "payment.settle", found.OrderID.String(), detail)
 	})
 }

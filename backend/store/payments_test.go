@@ -121,7 +121,7 @@ func TestSettleRefundOnce(t *testing.T) {
 			t.Fatalf("the second page: %+v, %v", got, err)
 		}
 		for _, note := range []string{"refunded", "again"} {
-			c, err := e.SettleRefund(e.ctx, all[1].Number, "eve", note)
+			c, err := e.SettleRefund(acting(e.ctx, "eve", ""), all[1].Number, note)
 			if err != nil || c.SettledBy != "eve" || c.Note != "refunded" || c.SettledAt.IsZero() || c.Number != all[1].Number {
 				t.Fatalf("%+v, %v", c, err)
 			}
@@ -138,10 +138,10 @@ func TestSettleRefundOnce(t *testing.T) {
 		if open := e.refunds(t); len(open) != 0 {
 			t.Fatalf("requested again: %+v", open)
 		}
-		if _, err := e.SettleRefund(e.ctx, all[0].Number, "eve", ""); !errors.Is(err, sale.ErrConflict) {
+		if _, err := e.SettleRefund(e.ctx, all[0].Number, ""); !errors.Is(err, sale.ErrConflict) {
 			t.Fatalf("nothing to refund: %v", err)
 		}
-		if _, err := e.SettleRefund(e.ctx, 1<<40, "eve", ""); !errors.Is(err, sale.ErrNotFound) {
+		if _, err := e.SettleRefund(e.ctx, 1<<40, ""); !errors.Is(err, sale.ErrNotFound) {
 			t.Fatalf("no such callback: %v", err)
 		}
 	})
@@ -177,7 +177,7 @@ func TestPaymentThatPaidIsNotRefunded(t *testing.T) {
 			if len(open) != 1 || open[0].Reference != "other" {
 				t.Fatalf("another payment with a wrong amount: refunds %+v", open)
 			}
-			_, err := e.SettleRefund(e.ctx, open[0].Number, "eve", "")
+			_, err := e.SettleRefund(e.ctx, open[0].Number, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -291,7 +291,7 @@ func TestPayAgainstCancelHasOneWinner(t *testing.T) {
 			}
 			if i%3 == 0 {
 				wg.Go(func() {
-					_, changed, err := e.CancelOrder(e.ctx, o.ID, "eve", "")
+					_, changed, err := e.CancelOrder(e.ctx, o.ID)
 					switch {
 					case errors.Is(err, sale.ErrUnavailable):
 						unsure.Store(true)

@@ -147,7 +147,7 @@ func TestCancelDeadAgainstWriteHasOneWinner(t *testing.T) {
 			})
 			wg.Go(func() {
 				var err error
-				if wasRow, err = e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "admin", "race"); err != nil {
+				if wasRow, err = e.CancelDead(e.ctx, store.DeadOrder{Order: o}); err != nil {
 					t.Errorf("cancel: %v", err)
 				}
 			})

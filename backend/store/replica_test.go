@@ -94,7 +94,7 @@ func (w *replicaWorld) resume() { w.Helper(); w.exec("SELECT pg_wal_replay_resum
 
 func (w *replicaWorld) cancel(o sale.Order) {
 	w.Helper()
-	if _, changed, err := w.db.CancelOrder(w.Context(), o.ID, "eve", ""); err != nil || !changed {
+	if _, changed, err := w.db.CancelOrder(w.Context(), o.ID); err != nil || !changed {
 		w.Fatal(changed, err)
 	}
 }

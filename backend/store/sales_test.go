@@ -237,7 +237,7 @@ func TestChangesAreInTheAdminLog(t *testing.T) {
 		_, err = e.OpenSale(as, "s", time.Now()) // it is open: no change, not logged
 		step(err)
 		dead := storetest.Order("s", "bob")
-		_, err = e.CancelDead(e.ctx, store.DeadOrder{Order: dead}, "ben", "card stolen")
+		_, err = e.CancelDead(acting(e.ctx, "ben", "card stolen"), store.DeadOrder{Order: dead})
 		step(err)
 		step(e.Record(as, "dead.retry", dead.ID.String(), "reason \x00\xff"))
 

@@ -37,6 +37,11 @@ func open(t *testing.T, databaseURL string, cfg store.Config) *env {
 	return &env{storetest.OpenConfig(t, databaseURL, cfg), databaseURL, t.Context()}
 }
 
+// acting returns a context of changes by an actor with a reason.
+func acting(ctx context.Context, actor, reason string) context.Context {
+	return store.WithReason(store.WithActor(ctx, actor), reason)
+}
+
 func (e *env) create(t *testing.T, id string, stock int64) sale.Sale {
 	t.Helper()
 	s, err := e.CreateSale(e.ctx, storetest.Sale(id, stock))
@@ -57,7 +62,7 @@ func (e *env) write(t *testing.T, orders ...sale.Order) {
 func (e *env) cancel(t *testing.T, orders ...sale.Order) {
 	t.Helper()
 	for _, o := range orders {
-		if _, changed, err := e.CancelOrder(e.ctx, o.ID, "eve", ""); err != nil || !changed {
+		if _, changed, err := e.CancelOrder(e.ctx, o.ID); err != nil || !changed {
 			t.Fatalf("cancel order %s: changed %v, %v", o.ID, changed, err)
 		}
 	}
@@ -67,7 +72,7 @@ func (e *env) cancel(t *testing.T, orders ...sale.Order) {
 func (e *env) cancelDead(t *testing.T, o sale.Order, wantRow bool) {
 	t.Helper()
 	for range 2 { // a crash during the first call leads to a second
-		wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: o}, "admin", "test")
+		wasRow, err := e.CancelDead(e.ctx, store.DeadOrder{Order: o})
 		if err != nil || wasRow != wantRow {
 			t.Fatalf("dead order of %s in sale %s: wasRow=%v, %v; want %v", o.Buyer, o.SaleID, wasRow, err, wantRow)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"sluice/backend/admin"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/internal/token"
 )
 
@@ -46,7 +47,7 @@ func (p *program) fillSecrets(flags *upFlags, data dataDir) error {
 }
 
 func createDemo(ctx context.Context, sales *admin.Service) error {
-	_, err := sales.Create(ctx, "sluice up", sale.Sale{
+	_, err := sales.Create(store.WithActor(ctx, "sluice up"), sale.Sale{
 		ID:       demoSale,
 		Title:    "Demo: the last hundred",
 		Price:    sale.Price{Amount: 1999, Currency: "EUR"},

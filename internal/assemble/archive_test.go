@@ -6,7 +6,7 @@ import "testing"
 func TestArchiveOfASaleInSeveralShards(t *testing.T) {
 	ctx := t.Context()
 	b, sold := newSpreadSale(t)
-	if _, err := b.Admin.Close(ctx, "test", sold.ID); err != nil {
+	if _, err := b.Admin.Close(ctx, sold.ID); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := b.stores.Archive(ctx, sold.ID, t.TempDir()); err != nil || a.EndedAt.IsZero() {

@@ -197,7 +197,7 @@ func (b *Backend) buildAudit() error {
 	auditor, err := audit.NewAuditor(audit.AuditorConfig{
 		Checker: b.checker, Space: s.space, Acquire: s.acquireAudit, Generation: s.verifiedGeneration,
 		Pause: func(ctx context.Context, saleID, reason string) error {
-			_, err := b.Admin.Pause(store.WithReason(ctx, reason), store.ActorAudit, saleID)
+			_, err := b.Admin.Pause(store.WithReason(store.WithActor(ctx, store.ActorAudit), reason), saleID)
 			return err
 		},
 		Metrics: audit.NewMetrics(b.cfg.Registry), Log: b.log,

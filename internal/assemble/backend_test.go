@@ -174,7 +174,7 @@ func TestSaleThatRedisHoldsAgainIsKnown(t *testing.T) {
 		return b
 	}
 	this, other := start(), start()
-	if _, err := other.Admin.Create(t.Context(), "test", newSale()); err != nil {
+	if _, err := other.Admin.Create(t.Context(), newSale()); err != nil {
 		t.Fatal(err)
 	}
 	if this.Admin.Known("new") || !this.known("new") || this.known("none") {

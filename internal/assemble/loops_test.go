@@ -26,7 +26,7 @@ func newSpreadSale(t *testing.T) (*Backend, sale.Sale) {
 	}
 	wanted := newSale()
 	wanted.Stock, wanted.Spread = 10, 2
-	if _, err := b.Admin.Create(ctx, "test", wanted); err != nil {
+	if _, err := b.Admin.Create(ctx, wanted); err != nil {
 		t.Fatal(err)
 	}
 	return b, wanted
@@ -56,7 +56,7 @@ func TestTransfersOfClosedSalesAreSettled(t *testing.T) {
 	if _, err := segments.SetApart(ctx, of, spread.Move{From: 0, To: 1, Units: 3}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Admin.Close(ctx, "test", of.ID); err != nil {
+	if _, err := b.Admin.Close(ctx, of.ID); err != nil {
 		t.Fatal(err)
 	}
 	inTransfer := func() int64 {

@@ -61,7 +61,7 @@ func TestGroupsMissNoEventWhenInstancesAreKilled(t *testing.T) {
 				return
 			}
 			for k := 0; k < len(part); k += cancelEvery {
-				if _, _, err := c.store.CancelOrder(t.Context(), part[k].ID, "eve", ""); err != nil {
+				if _, _, err := c.store.CancelOrder(t.Context(), part[k].ID); err != nil {
 					t.Error(err)
 				}
 			}

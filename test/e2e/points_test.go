@@ -113,7 +113,7 @@ func TestPointsAreExactWhenInstancesAreKilled(t *testing.T) {
 				return
 			}
 			for _, o := range batch[:3] {
-				if _, _, err := db.CancelOrder(t.Context(), o.ID, "eve", ""); err != nil {
+				if _, _, err := db.CancelOrder(t.Context(), o.ID); err != nil {
 					t.Error(err)
 				}
 			}

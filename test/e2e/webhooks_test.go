@@ -99,7 +99,7 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 		for k, o := range all[i : i+10] {
 			want[fmt.Sprintf("%s_created_%s", o.ID, id)] = true
 			if k < 2 {
-				if _, _, err := store.CancelOrder(t.Context(), o.ID, "eve", ""); err != nil {
+				if _, _, err := store.CancelOrder(t.Context(), o.ID); err != nil {
 					t.Fatal(err)
 				}
 				want[fmt.Sprintf("%s_cancelled_%s", o.ID, id)] = true

@@ -25,7 +25,7 @@ func (w *world) runAdmin(p *process) {
 	}
 	for _, s := range w.Shops {
 		until(func() error {
-			_, err := d.Create(p.ctx, "op", sale.Sale{
+			_, err := d.Create(p.ctx, sale.Sale{
 				ID: s.ID, Title: "t", Price: price, Stock: int64(s.Stock), PerBuyer: s.PerBuyer, OpensAt: w.began, Hold: s.Hold,
 				Spread: s.Spread,
 			})
@@ -37,13 +37,13 @@ func (w *world) runAdmin(p *process) {
 		saleID := w.Shops[p.rnd.IntN(len(w.Shops))].ID
 		switch p.rnd.IntN(8) {
 		case 0:
-			until(func() error { _, err := d.Pause(p.ctx, "op", saleID); return err })
+			until(func() error { _, err := d.Pause(p.ctx, saleID); return err })
 		case 1, 2:
-			until(func() error { _, err := d.Resume(p.ctx, "op", saleID); return err })
+			until(func() error { _, err := d.Resume(p.ctx, saleID); return err })
 		case 3:
 			add, key := int64(1+p.rnd.IntN(2)), fmt.Sprintf("%s-%d", p.name, turn)
 			if turn < 10 {
-				until(func() error { _, err := d.Restock(p.ctx, "op", saleID, add, key); return err })
+				until(func() error { _, err := d.Restock(p.ctx, saleID, add, key); return err })
 			}
 		case 4:
 			w.operateRow(p, d, until)
@@ -70,7 +70,7 @@ func (w *world) operateRow(p *process, d *admin.Service, until func(func() error
 	for _, o := range all { // the newest order, because the iteration order of a map is random
 		id = max(id, o)
 	}
-	until(func() error { _, err := d.CancelOrder(p.ctx, "op", id, "asked for"); return err })
+	until(func() error { _, err := d.CancelOrder(p.ctx, id); return err })
 }
 
 // operateDead retries or cancels one of the dead letters; before half of the retries it removes the cause.
@@ -81,7 +81,7 @@ func (w *world) operateDead(p *process, d *admin.DeadLetters, until func(func() 
 	}
 	letter := page[p.rnd.IntN(len(page))]
 	if p.rnd.IntN(3) == 0 {
-		until(func() error { _, err := d.Cancel(p.ctx, "op", letter.Message.ID, "no use"); return err })
+		until(func() error { _, err := d.Cancel(p.ctx, letter.Message.ID); return err })
 		return
 	}
 	if p.rnd.IntN(2) == 0 {
@@ -90,7 +90,7 @@ func (w *world) operateDead(p *process, d *admin.DeadLetters, until func(func() 
 		w.mu.Unlock()
 	}
 	until(func() error {
-		_, err := d.Retry(p.ctx, "op", letter.Message.ID, "")
+		_, err := d.Retry(p.ctx, letter.Message.ID)
 		return err
 	})
 }

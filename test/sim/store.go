@@ -115,26 +115,22 @@ func (s faultyStore) OrdersOf(c context.Context, of spread.Part, yield func(sale
 	return nil
 }
 
-func (s faultyStore) CancelDead(c context.Context, o store.DeadOrder, actor, reason string) (was bool, err error) {
+func (s faultyStore) CancelDead(c context.Context, o store.DeadOrder) (was bool, err error) {
 	return change(s, c, "cancel dead "+short(o.ID), func(ctx context.Context) (bool, error) {
-		return s.tables.CancelDead(ctx, o, actor, reason)
+		return s.tables.CancelDead(ctx, o)
 	})
 }
 
-func (s faultyStore) DropDead(c context.Context, o store.DeadOrder, actor, reason string, because error) error {
+func (s faultyStore) DropDead(c context.Context, o store.DeadOrder, because error) error {
 	return s.do(c, "drop dead "+short(o.ID), func(ctx context.Context) error {
-		return s.tables.DropDead(ctx, o, actor, reason, because)
+		return s.tables.DropDead(ctx, o, because)
 	})
 }
 
-func (s faultyStore) CancelOrder(
-	c context.Context,
-	id sale.OrderID,
-	actor, reason string,
-) (o sale.Order, changed bool, err error) {
+func (s faultyStore) CancelOrder(c context.Context, id sale.OrderID) (o sale.Order, changed bool, err error) {
 	err = s.do(c, "cancel order "+short(id), func(ctx context.Context) (err error) {
 		s.p.w.touched.Store(true)
-		o, changed, err = s.tables.CancelOrder(ctx, id, actor, reason)
+		o, changed, err = s.tables.CancelOrder(ctx, id)
 		return err
 	})
 	return o, changed, err

@@ -72,21 +72,21 @@ func (r *request) deadKey() deadKey {
 	return deadKey{order: r.orderID()}
 }
 
-func (h *handlers) retryDead(ctx context.Context, r *request, key deadKey, reason string) (any, error) {
+func (h *handlers) retryDead(ctx context.Context, _ *request, key deadKey) (any, error) {
 	if key.raw != "" {
 		return nil, sale.Invalid("order", "must be the id of an order; a raw entry can only be cancelled")
 	}
-	status, err := h.cfg.Dead.Retry(ctx, r.actor, key.order, reason)
+	status, err := h.cfg.Dead.Retry(ctx, key.order)
 	id := key.order.String()
 	return client.Settled{Key: id, OrderID: id, Status: string(status)}, err
 }
 
-func (h *handlers) cancelDead(ctx context.Context, r *request, key deadKey, reason string) (any, error) {
+func (h *handlers) cancelDead(ctx context.Context, _ *request, key deadKey) (any, error) {
 	if key.raw != "" {
-		err := h.cfg.Dead.Drop(ctx, r.actor, key.raw, reason)
+		err := h.cfg.Dead.Drop(ctx, key.raw)
 		return client.Settled{Key: key.raw, Status: string(admin.Dropped)}, err
 	}
-	done, err := h.cfg.Dead.Cancel(ctx, r.actor, key.order, reason)
+	done, err := h.cfg.Dead.Cancel(ctx, key.order)
 	id := key.order.String()
 	return client.Settled{
 		Key: id, OrderID: id, SaleID: done.Order.SaleID, Status: string(done.Order.Status), GivenBack: done.UnitReturned,
@@ -137,11 +137,13 @@ const maxSettled = 500
 // settleDead retries or cancels the dead orders that match a filter.
 func (h *handlers) settleDead(verb admin.Verb) handler {
 	return func(ctx context.Context, r *request) (any, error) {
-		s, err := readSettlement(r, verb)
-		if err != nil {
+		body := r.object()
+		ctx = takeReason(ctx, body)
+		s := readSettlement(body, verb)
+		if err := r.end(body); err != nil {
 			return nil, err
 		}
-		settled, next, err := h.cfg.Dead.Settle(ctx, r.actor, s)
+		settled, next, err := h.cfg.Dead.Settle(ctx, s)
 		failed := 0
 		for _, one := range settled {
 			if one.Err != nil {
@@ -152,8 +154,7 @@ func (h *handlers) settleDead(verb admin.Verb) handler {
 	}
 }
 
-func readSettlement(r *request, verb admin.Verb) (admin.Settlement, error) {
-	body := r.object()
+func readSettlement(body *httpserver.Object, verb admin.Verb) admin.Settlement {
 	filter := queue.DeadQuery{
 		SaleID: body.Sale("sale"), ErrorContains: body.Line("error_contains"),
 		DiedAfter: body.Time("died_after"), DiedBefore: body.Time("died_before"),
@@ -168,6 +169,5 @@ func readSettlement(r *request, verb admin.Verb) (admin.Settlement, error) {
 		}
 		filter.Limit = int(n)
 	}
-	s := admin.Settlement{Verb: verb, DeadQuery: filter, Reason: body.Line("reason"), DryRun: body.Bool("dry_run")}
-	return s, r.end(body)
+	return admin.Settlement{Verb: verb, DeadQuery: filter, DryRun: body.Bool("dry_run")}
 }

@@ -25,8 +25,8 @@ func (h *handlers) listGroups(ctx context.Context, _ *request) (any, error) {
 // created by hand.
 func (r *request) group() string { return r.param("group", errNoGroup) }
 
-func (h *handlers) removeGroup(ctx context.Context, r *request, name, reason string) (any, error) {
-	err := h.cfg.Events.Remove(ctx, r.actor, name, reason)
+func (h *handlers) removeGroup(ctx context.Context, _ *request, name string) (any, error) {
+	err := h.cfg.Events.Remove(ctx, name)
 	return map[string]string{"name": name, "status": "removed"}, err
 }
 
@@ -51,12 +51,9 @@ func (r *request) deadEvent() deadEvent {
 }
 
 // settleDeadEvent retries or drops a dead event of a group.
-func settleDeadEvent(
-	status string, settle func(ctx context.Context, actor, group, eventID, reason string) error,
-) handler {
-	answer := func(ctx context.Context, r *request, of deadEvent, reason string) (any, error) {
-		err := settle(ctx, r.actor, of.group, of.id, reason)
+func settleDeadEvent(status string, settle func(ctx context.Context, group, eventID string) error) handler {
+	return withReason((*request).deadEvent, func(ctx context.Context, _ *request, of deadEvent) (any, error) {
+		err := settle(ctx, of.group, of.id)
 		return map[string]string{"group": of.group, "event": of.id, "status": status}, err
-	}
-	return withReason((*request).deadEvent, answer)
+	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"sluice/backend/events"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // fakeEvents has one group with two dead letters and records its calls.
@@ -39,21 +40,21 @@ func (f *fakeEvents) DeadLetters(_ context.Context, q events.DeadLetterQuery) ([
 	return letters[:min(q.Limit, 2)], f.err
 }
 
-func (f *fakeEvents) did(what, actor, group, id, reason string) error {
-	f.called = strings.Join([]string{what, actor, group, id, reason}, "|")
+func (f *fakeEvents) did(ctx context.Context, what, group, id string) error {
+	f.called = strings.Join([]string{what, store.Actor(ctx), group, id, store.Reason(ctx)}, "|")
 	return f.err
 }
 
-func (f *fakeEvents) Retry(_ context.Context, actor, group, id, reason string) error {
-	return f.did("retry", actor, group, id, reason)
+func (f *fakeEvents) Retry(ctx context.Context, group, id string) error {
+	return f.did(ctx, "retry", group, id)
 }
 
-func (f *fakeEvents) Drop(_ context.Context, actor, group, id, reason string) error {
-	return f.did("drop", actor, group, id, reason)
+func (f *fakeEvents) Drop(ctx context.Context, group, id string) error {
+	return f.did(ctx, "drop", group, id)
 }
 
-func (f *fakeEvents) Remove(_ context.Context, actor, group, reason string) error {
-	return f.did("remove", actor, group, "", reason)
+func (f *fakeEvents) Remove(ctx context.Context, group string) error {
+	return f.did(ctx, "remove", group, "")
 }
 
 func TestGroupsAndTheirDeadLetters(t *testing.T) {

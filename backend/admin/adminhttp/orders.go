@@ -78,10 +78,8 @@ func (h *handlers) order(ctx context.Context, id sale.OrderID) (admin.OrderDetai
 	return o, translate(err, errNoRowHere, errPaidOrder)
 }
 
-func (h *handlers) cancelOrder(
-	ctx context.Context, actor string, id sale.OrderID, reason string,
-) (admin.OrderDetails, error) {
-	o, err := h.cfg.Admin.CancelOrder(ctx, actor, id, reason)
+func (h *handlers) cancelOrder(ctx context.Context, id sale.OrderID) (admin.OrderDetails, error) {
+	o, err := h.cfg.Admin.CancelOrder(ctx, id)
 	return o, translate(err, errNoRowHere, errPaidOrder)
 }
 
@@ -124,6 +122,6 @@ func (h *handlers) settlePayment(ctx context.Context, r *request) (any, error) {
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	settled, err := h.cfg.Store.SettleRefund(ctx, number, r.actor, note)
+	settled, err := h.cfg.Store.SettleRefund(ctx, number, note)
 	return paymentJSON(settled), translate(err, httpserver.ErrNotFound, errNoRefund)
 }

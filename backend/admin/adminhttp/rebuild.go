@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/recovery/guard"
+	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/problem"
 )
@@ -43,7 +44,7 @@ func (h *handlers) startRebuild(ctx context.Context, r *request) (any, error) {
 		defer cancel()
 		err := h.cfg.Rebuilder.Run(ctx, only...)
 		if err != nil && !errors.Is(err, guard.ErrBusy) {
-			h.Log().Error("rebuild failed", "actor", r.actor, "sale", saleID, "err", err)
+			h.Log().Error("rebuild failed", "actor", store.Actor(ctx), "sale", saleID, "err", err)
 		}
 		ended <- err
 	}()

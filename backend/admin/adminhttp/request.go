@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 )
 
@@ -15,12 +16,11 @@ import (
 // err is the first such error. Returned values do not share memory with the connection.
 type request struct {
 	*fiber.Ctx
-	actor string
-	err   error
+	err error
 }
 
 // handler returns the body of the response, which is ignored after an error. The status is 200 unless the handler
-// sets another. ctx does not end when the client disconnects.
+// sets another. ctx carries the actor for the action log; it does not end when the client disconnects.
 type handler func(ctx context.Context, r *request) (body any, err error)
 
 func (h *handlers) get(path string, answer handler) { h.handle(fiber.MethodGet, path, answer) }
@@ -29,9 +29,9 @@ func (h *handlers) post(path string, answer handler) { h.handle(fiber.MethodPost
 
 func (h *handlers) handle(method, path string, answer handler) {
 	h.handleRaw(method, path, func(c *fiber.Ctx, from caller) error {
-		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+		ctx, cancel := context.WithTimeout(store.WithActor(context.Background(), from.actor), requestTimeout)
 		defer cancel()
-		body, err := answer(ctx, &request{Ctx: c, actor: from.actor})
+		body, err := answer(ctx, &request{Ctx: c})
 		if err != nil {
 			return err
 		}
@@ -60,8 +60,11 @@ func (h *handlers) handlePublic(method, path string, answer fiber.Handler) {
 	})
 }
 
+// idHandler is a handler of a request with an id in its path.
+type idHandler[ID any] func(ctx context.Context, r *request, id ID) (body any, err error)
+
 // with returns a handler that begins with the id in the path. answer is not called if the id is invalid.
-func with[ID any](read func(*request) ID, answer func(context.Context, *request, ID) (any, error)) handler {
+func with[ID any](read func(*request) ID, answer idHandler[ID]) handler {
 	return func(ctx context.Context, r *request) (any, error) {
 		id := read(r)
 		if r.err != nil {
@@ -71,18 +74,21 @@ func with[ID any](read func(*request) ID, answer func(context.Context, *request,
 	}
 }
 
-// withReason is with for a request with one field in its body, the reason.
-func withReason[ID any](
-	read func(*request) ID, answer func(ctx context.Context, r *request, id ID, reason string) (any, error),
-) handler {
+// withReason is with for a request with one field in its body, the reason for the action log. ctx carries it.
+func withReason[ID any](read func(*request) ID, answer idHandler[ID]) handler {
 	return with(read, func(ctx context.Context, r *request, id ID) (any, error) {
 		body := r.object()
-		reason := body.Line("reason")
+		ctx = takeReason(ctx, body)
 		if err := r.end(body); err != nil {
 			return nil, err
 		}
-		return answer(ctx, r, id, reason)
+		return answer(ctx, r, id)
 	})
+}
+
+// takeReason takes the field "reason" and returns a context that carries it.
+func takeReason(ctx context.Context, body *httpserver.Object) context.Context {
+	return store.WithReason(ctx, body.Line("reason"))
 }
 
 // list returns the handler of a list that takes no parameters. The list has a name in the response.
@@ -95,21 +101,20 @@ func list[T, B any](name string, read func(context.Context) ([]T, error), body f
 
 // show returns the handler of one item, by the id in the path.
 func show[ID, T, B any](id func(*request) ID, read func(context.Context, ID) (T, error), body func(T) B) handler {
-	return with(id, func(ctx context.Context, _ *request, id ID) (any, error) {
-		item, err := read(ctx, id)
-		return body(item), err
-	})
+	return with(id, item(read, body))
 }
 
 // change returns the handler of a change of one item, by the id in the path and with a reason. The response has the
 // changed item.
-func change[ID, T, B any](
-	id func(*request) ID, do func(ctx context.Context, actor string, id ID, reason string) (T, error), body func(T) B,
-) handler {
-	return withReason(id, func(ctx context.Context, r *request, id ID, reason string) (any, error) {
-		item, err := do(ctx, r.actor, id, reason)
+func change[ID, T, B any](id func(*request) ID, do func(context.Context, ID) (T, error), body func(T) B) handler {
+	return withReason(id, item(do, body))
+}
+
+func item[ID, T, B any](call func(context.Context, ID) (T, error), body func(T) B) idHandler[ID] {
+	return func(ctx context.Context, _ *request, id ID) (any, error) {
+		item, err := call(ctx, id)
 		return body(item), err
-	})
+	}
 }
 
 func (r *request) fail(err error) {

@@ -79,7 +79,7 @@ func (h *handlers) createSale(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.createdSale(h.cfg.Admin.Create(ctx, r.actor, wanted))
+	return r.createdSale(h.cfg.Admin.Create(ctx, wanted))
 }
 
 // createdSale returns the result of a creation. A sale that is stored but not in Redis yet also gets its path.
@@ -150,7 +150,7 @@ func (h *handlers) describe(ctx context.Context, r *request, saleID string) (any
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	v, err := h.cfg.Admin.Describe(ctx, r.actor, saleID, to)
+	v, err := h.cfg.Admin.Describe(ctx, saleID, to)
 	return saleJSON(v), translate(err, httpserver.ErrNoSale, httpserver.ErrConflict)
 }
 
@@ -189,12 +189,12 @@ func (h *handlers) showSale(ctx context.Context, _ *request, saleID string) (any
 }
 
 // changeSale answers pause, resume, open and close, which have no body.
-func (h *handlers) changeSale(to func(ctx context.Context, actor, id string) (admin.View, error)) handler {
+func (h *handlers) changeSale(to func(ctx context.Context, id string) (admin.View, error)) handler {
 	return with((*request).saleID, func(ctx context.Context, r *request, saleID string) (any, error) {
 		if err := r.end(r.object()); err != nil {
 			return nil, err
 		}
-		v, err := to(ctx, r.actor, saleID)
+		v, err := to(ctx, saleID)
 		return saleJSON(v), translate(err, httpserver.ErrNoSale, errClosedSale)
 	})
 }
@@ -210,7 +210,7 @@ func (h *handlers) restock(ctx context.Context, r *request, saleID string) (any,
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	v, err := h.cfg.Admin.Restock(ctx, r.actor, saleID, add, key)
+	v, err := h.cfg.Admin.Restock(ctx, saleID, add, key)
 	err = translate(err, httpserver.ErrNoSale, errNoRestock)
 	if errors.Is(err, errNoRestock) {
 		err = h.noRestock(ctx, saleID, add)
@@ -273,13 +273,13 @@ func (h *handlers) rehearse(ctx context.Context, r *request) (any, error) {
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	return r.createdSale(h.cfg.Admin.Rehearse(ctx, r.actor, wanted))
+	return r.createdSale(h.cfg.Admin.Rehearse(ctx, wanted))
 }
 
 func (h *handlers) removeRehearsal(ctx context.Context, r *request, saleID string) (any, error) {
 	if err := r.end(r.object()); err != nil {
 		return nil, err
 	}
-	orders, err := h.cfg.Admin.RemoveRehearsal(ctx, r.actor, saleID)
+	orders, err := h.cfg.Admin.RemoveRehearsal(ctx, saleID)
 	return map[string]any{"id": saleID, "orders": orders}, err
 }

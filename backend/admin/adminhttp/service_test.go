@@ -72,8 +72,8 @@ func (d *fakeService) called() string {
 	return s
 }
 
-func (d *fakeService) Create(_ context.Context, actor string, s sale.Sale) (admin.View, error) {
-	err := d.record("%s creates %+v", actor, s)
+func (d *fakeService) Create(ctx context.Context, s sale.Sale) (admin.View, error) {
+	err := d.record("%s creates %+v", store.Actor(ctx), s)
 	v := d.view
 	v.Sale = s
 	if s.ID == "" {
@@ -87,23 +87,23 @@ func (d *fakeService) Show(_ context.Context, id string) (admin.View, error) {
 func (d *fakeService) List(context.Context) ([]admin.View, error) {
 	return []admin.View{d.view}, d.record("list")
 }
-func (d *fakeService) Restock(_ context.Context, actor, id string, add int64, key string) (admin.View, error) {
-	return d.view, cmp.Or(d.record("%s adds %d to %s, key %q", actor, add, id, key), d.noRestock)
+func (d *fakeService) Restock(ctx context.Context, id string, add int64, key string) (admin.View, error) {
+	return d.view, cmp.Or(d.record("%s adds %d to %s, key %q", store.Actor(ctx), add, id, key), d.noRestock)
 }
-func (d *fakeService) Describe(_ context.Context, actor, id string, to sale.Details) (admin.View, error) {
-	return d.view, d.record("%s describes %s: %+v", actor, id, to)
+func (d *fakeService) Describe(ctx context.Context, id string, to sale.Details) (admin.View, error) {
+	return d.view, d.record("%s describes %s: %+v", store.Actor(ctx), id, to)
 }
-func (d *fakeService) Pause(_ context.Context, actor, id string) (admin.View, error) {
-	return d.view, d.record("%s pauses %s", actor, id)
+func (d *fakeService) Pause(ctx context.Context, id string) (admin.View, error) {
+	return d.view, d.record("%s pauses %s", store.Actor(ctx), id)
 }
-func (d *fakeService) Resume(_ context.Context, actor, id string) (admin.View, error) {
-	return d.view, d.record("%s resumes %s", actor, id)
+func (d *fakeService) Resume(ctx context.Context, id string) (admin.View, error) {
+	return d.view, d.record("%s resumes %s", store.Actor(ctx), id)
 }
-func (d *fakeService) Open(_ context.Context, actor, id string) (admin.View, error) {
-	return d.view, d.record("%s opens %s", actor, id)
+func (d *fakeService) Open(ctx context.Context, id string) (admin.View, error) {
+	return d.view, d.record("%s opens %s", store.Actor(ctx), id)
 }
-func (d *fakeService) Close(_ context.Context, actor, id string) (admin.View, error) {
-	return d.view, d.record("%s closes %s", actor, id)
+func (d *fakeService) Close(ctx context.Context, id string) (admin.View, error) {
+	return d.view, d.record("%s closes %s", store.Actor(ctx), id)
 }
 func (d *fakeService) Page(_ context.Context, q store.SalesQuery) ([]admin.View, error) {
 	return []admin.View{d.view}, d.record("page %+v", q)
@@ -115,7 +115,7 @@ func (d *fakeService) Log(_ context.Context, q store.LogQuery) ([]store.LogEntry
 	return []store.LogEntry{entry}, d.record("log %+v", q)
 }
 func (d *fakeService) Record(ctx context.Context, action, target, detail string) error {
-	return d.record("%s records %s of %s: %s", store.Actor(ctx), action, target, detail)
+	return d.record("%s records %s of %s: %s", store.Actor(ctx), action, target, detail+store.Reason(ctx))
 }
 func (d *fakeService) SaveReport(ctx context.Context, r store.RehearsalReport) error {
 	return d.record("%s saves %s of %s: %s %s", store.Actor(ctx), r.ID, r.SaleID, r.Verdict, r.Report)
@@ -139,21 +139,22 @@ func (d *fakeDead) Find(_ context.Context, id sale.OrderID) (queue.DeadLetter, e
 func (d *fakeDead) List(_ context.Context, q queue.DeadQuery) ([]queue.DeadLetter, string, error) {
 	return d.dead, d.next, d.record("dead %+v", q)
 }
-func (d *fakeDead) Retry(_ context.Context, actor string, id sale.OrderID, reason string) (sale.Status, error) {
+func (d *fakeDead) Retry(ctx context.Context, id sale.OrderID) (sale.Status, error) {
 	if d.wasRow {
 		return sale.StatusCreated, nil
 	}
-	return sale.StatusQueued, d.record("%s retries %s because %q", actor, id, reason)
+	return sale.StatusQueued, d.record("%s retries %s because %q", store.Actor(ctx), id, store.Reason(ctx))
 }
-func (d *fakeDead) Cancel(_ context.Context, actor string, id sale.OrderID, reason string) (admin.Cancelled, error) {
+func (d *fakeDead) Cancel(ctx context.Context, id sale.OrderID) (admin.Cancelled, error) {
 	o := servertest.Order(id.Sequence(), "ann", sale.StatusCancelled)
 	if d.wasRow {
 		o.Status = sale.StatusCreated
 	}
-	return admin.Cancelled{Order: o, UnitReturned: !d.wasRow}, d.record("%s cancels %s because %q", actor, id, reason)
+	err := d.record("%s cancels %s because %q", store.Actor(ctx), id, store.Reason(ctx))
+	return admin.Cancelled{Order: o, UnitReturned: !d.wasRow}, err
 }
-func (d *fakeDead) Settle(_ context.Context, actor string, s admin.Settlement) ([]admin.Settled, string, error) {
-	return d.settled, d.next, d.record("%s settles %+v", actor, s)
+func (d *fakeDead) Settle(ctx context.Context, s admin.Settlement) ([]admin.Settled, string, error) {
+	return d.settled, d.next, d.record("%s settles %+v because %q", store.Actor(ctx), s, store.Reason(ctx))
 }
 func (d *fakeService) Order(_ context.Context, id sale.OrderID) (admin.OrderDetails, error) {
 	return d.order(id), d.record("order %s", id)
@@ -162,21 +163,19 @@ func (d *fakeService) OrderRows(_ context.Context, q store.OrderQuery) ([]store.
 	return d.rows, d.record("orders %+v", q)
 }
 
-func (d *fakeService) CancelOrder(
-	_ context.Context, actor string, id sale.OrderID, reason string,
-) (admin.OrderDetails, error) {
-	return d.order(id), d.record("%s cancels row %s because %q", actor, id, reason)
+func (d *fakeService) CancelOrder(ctx context.Context, id sale.OrderID) (admin.OrderDetails, error) {
+	return d.order(id), d.record("%s cancels row %s because %q", store.Actor(ctx), id, store.Reason(ctx))
 }
 func (d *fakeService) Callbacks(_ context.Context, q store.CallbackQuery) ([]store.Callback, error) {
 	return d.callbacks, d.record("callbacks %+v", q)
 }
-func (d *fakeService) SettleRefund(_ context.Context, number int64, actor, note string) (store.Callback, error) {
+func (d *fakeService) SettleRefund(ctx context.Context, number int64, note string) (store.Callback, error) {
 	c := store.Callback{
 		Number: number, SaleID: "drop", At: servertest.OrderID(1).Time(), Settlement: store.SettledTwice, Refund: true,
-		SettledBy: actor, SettledAt: servertest.OrderID(2).Time(),
+		SettledBy: store.Actor(ctx), SettledAt: servertest.OrderID(2).Time(),
 	}
 	c.OrderID, c.Event = servertest.OrderID(1), store.EventSucceeded
-	return c, d.record("%s settles %d: %s", actor, number, note)
+	return c, d.record("%s settles %d: %s", store.Actor(ctx), number, note)
 }
 
 // order is a cancelled row with the callbacks of the fake.
@@ -187,17 +186,17 @@ func (d *fakeService) order(id sale.OrderID) admin.OrderDetails {
 	}
 	return admin.OrderDetails{OrderRow: row, Callbacks: d.callbacks}
 }
-func (d *fakeDead) Drop(_ context.Context, actor, key, reason string) error {
-	return d.record("%s drops %s because %q", actor, key, reason)
+func (d *fakeDead) Drop(ctx context.Context, key string) error {
+	return d.record("%s drops %s because %q", store.Actor(ctx), key, store.Reason(ctx))
 }
-func (d *fakeService) Rehearse(_ context.Context, actor string, r admin.Rehearsal) (admin.View, error) {
-	return d.view, d.record("%s rehearses %+v", actor, r)
+func (d *fakeService) Rehearse(ctx context.Context, r admin.Rehearsal) (admin.View, error) {
+	return d.view, d.record("%s rehearses %+v", store.Actor(ctx), r)
 }
 func (d *fakeService) Rehearsals(context.Context) ([]admin.View, error) {
 	return []admin.View{d.view}, d.record("rehearsals")
 }
-func (d *fakeService) RemoveRehearsal(_ context.Context, actor, id string) (int64, error) {
-	return 7, d.record("%s removes %s", actor, id)
+func (d *fakeService) RemoveRehearsal(ctx context.Context, id string) (int64, error) {
+	return 7, d.record("%s removes %s", store.Actor(ctx), id)
 }
 func (d *fakeService) Audit(_ context.Context, id string) (audit.Report, error) {
 	return audit.Report{SaleID: id, Stock: 100, Left: 42, Ready: 1, Ordered: 57, Balanced: true}, d.record("audit %s", id)

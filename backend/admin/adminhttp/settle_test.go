@@ -35,13 +35,13 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 		t.Errorf("%d %s\nwant %s", a.Status, a.Body, want)
 	}
 	wanted := admin.Settlement{
-		Verb: admin.RetryDead, Reason: "fixed",
+		Verb: admin.RetryDead,
 		DeadQuery: queue.DeadQuery{
 			SaleID: "drop", ErrorContains: "Dead", DiedBefore: time.Date(2026, 11, 27, 10, 0, 9, 0, time.UTC), Limit: 7,
 			After: "0~5-x",
 		},
 	}
-	if got := d.called(); got != fmt.Sprintf("zoe settles %+v", wanted) {
+	if got := d.called(); got != fmt.Sprintf("zoe settles %+v because %q", wanted, "fixed") {
 		t.Errorf("called the service: %s", got)
 	}
 	d.settled, d.next = nil, ""
@@ -50,7 +50,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	wanted = admin.Settlement{Verb: admin.CancelDead, DryRun: true, DeadQuery: queue.DeadQuery{Limit: 100}}
-	if got := d.called(); got != fmt.Sprintf("admin settles %+v", wanted) {
+	if got := d.called(); got != fmt.Sprintf("admin settles %+v because %q", wanted, "") {
 		t.Errorf("called the service: %s", got)
 	}
 	for _, body := range []string{

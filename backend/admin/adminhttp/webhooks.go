@@ -8,7 +8,6 @@ import (
 
 	"sluice/backend/events/webhook"
 	"sluice/backend/sale"
-	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 	"sluice/client"
 )
@@ -70,11 +69,12 @@ func readSettings(body *httpserver.Object) webhook.Settings {
 
 func (h *handlers) addWebhook(ctx context.Context, r *request) (any, error) {
 	body := r.object()
-	s, strict, reason := readSettings(body), body.Bool("strict"), body.Line("reason")
+	s, strict := readSettings(body), body.Bool("strict")
+	ctx = takeReason(ctx, body)
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	e, err := h.cfg.Webhooks.Add(ctx, r.actor, s, strict, reason)
+	e, err := h.cfg.Webhooks.Add(ctx, s, strict)
 	if err != nil {
 		return nil, err
 	}
@@ -86,14 +86,15 @@ func (h *handlers) addWebhook(ctx context.Context, r *request) (any, error) {
 
 func (h *handlers) changeWebhook(ctx context.Context, r *request, id string) (any, error) {
 	body := r.object()
-	s, reason := readSettings(body), body.Line("reason")
+	s := readSettings(body)
+	ctx = takeReason(ctx, body)
 	if s == (webhook.Settings{}) {
 		body.Reject("body", "must have at least one of url, title, types and sales")
 	}
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	e, err := h.cfg.Webhooks.Change(ctx, r.actor, id, s, reason)
+	e, err := h.cfg.Webhooks.Change(ctx, id, s)
 	return webhookJSON(e), err
 }
 
@@ -103,39 +104,40 @@ func (h *handlers) rotateWebhook(ctx context.Context, r *request, id string) (an
 	if !ok {
 		keep = webhook.DefaultKeep
 	}
-	reason := body.Line("reason")
+	ctx = takeReason(ctx, body)
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	secret, err := h.cfg.Webhooks.Rotate(ctx, r.actor, id, keep, reason)
+	secret, err := h.cfg.Webhooks.Rotate(ctx, id, keep)
 	return map[string]string{"id": id, "secret": secret, "keep": httpserver.DurationText(keep)}, err
 }
 
-func (h *handlers) removeWebhook(ctx context.Context, r *request, id, reason string) (any, error) {
-	err := h.cfg.Webhooks.Remove(ctx, r.actor, id, reason)
+func (h *handlers) removeWebhook(ctx context.Context, _ *request, id string) (any, error) {
+	err := h.cfg.Webhooks.Remove(ctx, id)
 	return map[string]string{"id": id, "status": "removed"}, err
 }
 
-func (h *handlers) pingWebhook(ctx context.Context, r *request, id, reason string) (any, error) {
+func (h *handlers) pingWebhook(ctx context.Context, r *request, id string) (any, error) {
 	delivery, err := h.cfg.Webhooks.Ping(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	r.Status(fiber.StatusAccepted)
-	err = h.cfg.Store.Record(store.WithActor(ctx, r.actor), "webhook.ping", id, reason)
+	err = h.cfg.Store.Record(ctx, "webhook.ping", id, "")
 	return map[string]string{"delivery": delivery}, err
 }
 
 func (h *handlers) redeliverSince(ctx context.Context, r *request, id string) (any, error) {
 	body := r.object()
-	since, reason := body.Time("since"), body.Line("reason")
+	since := body.Time("since")
+	ctx = takeReason(ctx, body)
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
 	if since.IsZero() {
 		since = sale.Epoch // every failed delivery
 	}
-	n, err := h.cfg.Webhooks.RedeliverSince(ctx, r.actor, id, since, reason)
+	n, err := h.cfg.Webhooks.RedeliverSince(ctx, id, since)
 	return map[string]int64{"redelivering": n}, err
 }
 
@@ -196,7 +198,7 @@ func (h *handlers) showDelivery(ctx context.Context, _ *request, of delivery) (a
 	return DeliveryDetails{deliveryJSON(d), d.Body, append([]webhook.DeliveryAttempt{}, log...)}, err
 }
 
-func (h *handlers) redeliver(ctx context.Context, r *request, of delivery, reason string) (any, error) {
-	err := h.cfg.Webhooks.Redeliver(ctx, r.actor, of.endpoint, of.id, reason)
+func (h *handlers) redeliver(ctx context.Context, _ *request, of delivery) (any, error) {
+	err := h.cfg.Webhooks.Redeliver(ctx, of.endpoint, of.id)
 	return map[string]string{"delivery": of.id, "status": "redelivering"}, err
 }

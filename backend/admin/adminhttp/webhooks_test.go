@@ -10,6 +10,7 @@ import (
 
 	"sluice/backend/events/webhook"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 )
 
@@ -54,10 +55,9 @@ func settingsText(s webhook.Settings) string {
 	return strings.Join(parts, " ")
 }
 
-func (f *fakeWebhooks) Add(
-	_ context.Context, actor string, s webhook.Settings, strict bool, reason string,
-) (webhook.Endpoint, error) {
-	return someEndpoint("ep_1"), f.did("%s adds %s %v because %s", actor, settingsText(s), strict, reason)
+func (f *fakeWebhooks) Add(ctx context.Context, s webhook.Settings, strict bool) (webhook.Endpoint, error) {
+	err := f.did("%s adds %s %v because %s", store.Actor(ctx), settingsText(s), strict, store.Reason(ctx))
+	return someEndpoint("ep_1"), err
 }
 
 func (f *fakeWebhooks) List(context.Context) ([]webhook.Endpoint, error) {
@@ -68,26 +68,25 @@ func (f *fakeWebhooks) Show(_ context.Context, id string) (webhook.Endpoint, err
 	return someEndpoint(id), f.did("show %s", id)
 }
 
-func (f *fakeWebhooks) Change(
-	_ context.Context, actor, id string, s webhook.Settings, reason string,
-) (webhook.Endpoint, error) {
-	return someEndpoint(id), f.did("%s changes %s to %s because %s", actor, id, settingsText(s), reason)
+func (f *fakeWebhooks) Change(ctx context.Context, id string, s webhook.Settings) (webhook.Endpoint, error) {
+	err := f.did("%s changes %s to %s because %s", store.Actor(ctx), id, settingsText(s), store.Reason(ctx))
+	return someEndpoint(id), err
 }
 
-func (f *fakeWebhooks) Remove(_ context.Context, actor, id, reason string) error {
-	return f.did("%s removes %s because %s", actor, id, reason)
+func (f *fakeWebhooks) Remove(ctx context.Context, id string) error {
+	return f.did("%s removes %s because %s", store.Actor(ctx), id, store.Reason(ctx))
 }
 
-func (f *fakeWebhooks) Pause(_ context.Context, actor, id, reason string) (webhook.Endpoint, error) {
-	return someEndpoint(id), f.did("%s pauses %s because %s", actor, id, reason)
+func (f *fakeWebhooks) Pause(ctx context.Context, id string) (webhook.Endpoint, error) {
+	return someEndpoint(id), f.did("%s pauses %s because %s", store.Actor(ctx), id, store.Reason(ctx))
 }
 
-func (f *fakeWebhooks) Resume(_ context.Context, actor, id, reason string) (webhook.Endpoint, error) {
-	return someEndpoint(id), f.did("%s resumes %s because %s", actor, id, reason)
+func (f *fakeWebhooks) Resume(ctx context.Context, id string) (webhook.Endpoint, error) {
+	return someEndpoint(id), f.did("%s resumes %s because %s", store.Actor(ctx), id, store.Reason(ctx))
 }
 
-func (f *fakeWebhooks) Rotate(_ context.Context, actor, id string, keep time.Duration, reason string) (string, error) {
-	return "whsec_new", f.did("%s rotates %s, keeps %s because %s", actor, id, keep, reason)
+func (f *fakeWebhooks) Rotate(ctx context.Context, id string, keep time.Duration) (string, error) {
+	return "whsec_new", f.did("%s rotates %s, keeps %s because %s", store.Actor(ctx), id, keep, store.Reason(ctx))
 }
 
 func (f *fakeWebhooks) Ping(_ context.Context, id string) (string, error) {
@@ -121,14 +120,13 @@ func (f *fakeWebhooks) Delivery(
 	}, f.did("delivery %s %s", endpointID, id)
 }
 
-func (f *fakeWebhooks) Redeliver(_ context.Context, actor, endpointID, id, reason string) error {
-	return f.did("%s redelivers %s %s because %s", actor, endpointID, id, reason)
+func (f *fakeWebhooks) Redeliver(ctx context.Context, endpointID, id string) error {
+	return f.did("%s redelivers %s %s because %s", store.Actor(ctx), endpointID, id, store.Reason(ctx))
 }
 
-func (f *fakeWebhooks) RedeliverSince(
-	_ context.Context, actor, endpointID string, since time.Time, reason string,
-) (int64, error) {
-	return 42, f.did("%s redelivers %s since %s because %s", actor, endpointID, since.Format(time.RFC3339), reason)
+func (f *fakeWebhooks) RedeliverSince(ctx context.Context, endpointID string, since time.Time) (int64, error) {
+	at := since.Format(time.RFC3339)
+	return 42, f.did("%s redelivers %s since %s because %s", store.Actor(ctx), endpointID, at, store.Reason(ctx))
 }
 
 func TestWebhooksAndTheirDeliveries(t *testing.T) {

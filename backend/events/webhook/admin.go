@@ -14,7 +14,8 @@ import (
 	"sluice/internal/outbound"
 )
 
-// Admin changes endpoints and deliveries on behalf of admins. Each change is in the action log with actor and reason.
+// Admin changes endpoints and deliveries on behalf of admins. Each change is in the action log with the actor and
+// the reason of its context.
 // It is safe for concurrent use.
 type Admin struct {
 	store  *Store
@@ -83,13 +84,9 @@ func (d *Admin) apply(e *Endpoint, s Settings) error {
 	return bad.Err()
 }
 
-func as(ctx context.Context, actor, reason string) context.Context {
-	return store.WithReason(store.WithActor(ctx, actor), reason)
-}
-
 // Add creates an endpoint. Only this result, and that of Rotate, has a secret. Errors: a *sale.InvalidError;
 // sale.ErrConflict if there are too many.
-func (d *Admin) Add(ctx context.Context, actor string, s Settings, strict bool, reason string) (Endpoint, error) {
+func (d *Admin) Add(ctx context.Context, s Settings, strict bool) (Endpoint, error) {
 	if s.URL == nil {
 		s.URL = new(string)
 	}
@@ -97,7 +94,7 @@ func (d *Admin) Add(ctx context.Context, actor string, s Settings, strict bool, 
 	if err := d.apply(&e, s); err != nil {
 		return Endpoint{}, err
 	}
-	return d.store.AddEndpoint(as(ctx, actor, reason), e)
+	return d.store.AddEndpoint(ctx, e)
 }
 
 // List returns every endpoint, the oldest first.
@@ -121,27 +118,27 @@ func (d *Admin) Show(ctx context.Context, id string) (Endpoint, error) {
 
 // Change changes settings. Deliveries that are already written stay unchanged. Errors: a *sale.InvalidError,
 // sale.ErrNotFound.
-func (d *Admin) Change(ctx context.Context, actor, id string, s Settings, reason string) (Endpoint, error) {
+func (d *Admin) Change(ctx context.Context, id string, s Settings) (Endpoint, error) {
 	apply := func(e *Endpoint) error { return d.apply(e, s) }
-	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.change", apply)
+	return d.store.ChangeEndpoint(ctx, id, "webhook.change", apply)
 }
 
 // Pause stores deliveries without sending them until Resume. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled
 // endpoint.
-func (d *Admin) Pause(ctx context.Context, actor, id, reason string) (Endpoint, error) {
-	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.pause", func(e *Endpoint) error {
+func (d *Admin) Pause(ctx context.Context, id string) (Endpoint, error) {
+	return d.store.ChangeEndpoint(ctx, id, "webhook.pause", func(e *Endpoint) error {
 		if e.State == EndpointDisabled {
 			return fmt.Errorf("it is disabled: %w", sale.ErrConflict)
 		}
-		e.State, e.Reason = EndpointPaused, reason
+		e.State, e.Reason = EndpointPaused, store.Reason(ctx)
 		return nil
 	})
 }
 
 // Resume sends again, also to a disabled endpoint and to one that is held back because it failed. Error:
 // sale.ErrNotFound.
-func (d *Admin) Resume(ctx context.Context, actor, id, reason string) (Endpoint, error) {
-	return d.store.ChangeEndpoint(as(ctx, actor, reason), id, "webhook.resume", func(e *Endpoint) error {
+func (d *Admin) Resume(ctx context.Context, id string) (Endpoint, error) {
+	return d.store.ChangeEndpoint(ctx, id, "webhook.resume", func(e *Endpoint) error {
 		e.State, e.Reason = EndpointActive, ""
 		e.Revision++ // also if it is held
 		return nil
@@ -150,19 +147,17 @@ func (d *Admin) Resume(ctx context.Context, actor, id, reason string) (Endpoint,
 
 // Rotate gives an endpoint a new secret, and returns it; see Store.RotateSecret. Errors:
 // sale.ErrNotFound, a *sale.InvalidError.
-func (d *Admin) Rotate(
-	ctx context.Context, actor, id string, keep time.Duration, reason string,
-) (secret string, err error) {
+func (d *Admin) Rotate(ctx context.Context, id string, keep time.Duration) (secret string, err error) {
 	if keep < 0 || keep > maxSecrets {
 		return "", sale.Invalid("keep", "must be between 0s and "+maxSecrets.String())
 	}
 	secret = NewSecret()
-	return secret, d.store.RotateSecret(as(ctx, actor, reason), id, secret, keep)
+	return secret, d.store.RotateSecret(ctx, id, secret, keep)
 }
 
 // Remove deletes an endpoint with all its deliveries. It is idempotent. Error: sale.ErrNotFound.
-func (d *Admin) Remove(ctx context.Context, actor, id, reason string) error {
-	return d.store.RemoveEndpoint(as(ctx, actor, reason), id)
+func (d *Admin) Remove(ctx context.Context, id string) error {
+	return d.store.RemoveEndpoint(ctx, id)
 }
 
 // Ping sends one test delivery immediately, also to a paused endpoint. The outcome is in the log of the returned
@@ -202,11 +197,11 @@ func (d *Admin) Delivery(ctx context.Context, endpointID, id string) (Delivery, 
 
 // Redeliver sends a delivery again in any state, with the same id and body. Errors: sale.ErrNotFound;
 // sale.ErrConflict for a disabled endpoint.
-func (d *Admin) Redeliver(ctx context.Context, actor, endpointID, id, reason string) error {
+func (d *Admin) Redeliver(ctx context.Context, endpointID, id string) error {
 	if _, _, err := d.Delivery(ctx, endpointID, id); err != nil {
 		return err
 	}
-	return d.store.Redeliver(as(ctx, actor, reason), id)
+	return d.store.Redeliver(ctx, id)
 }
 
 // redeliverBatch bounds a transaction.
@@ -214,11 +209,9 @@ const redeliverBatch = 2000
 
 // RedeliverSince sends again all deliveries that failed permanently since then, and returns their number. Errors are
 // those of Redeliver; deliveries queued before an error stay queued.
-func (d *Admin) RedeliverSince(
-	ctx context.Context, actor, endpointID string, since time.Time, reason string,
-) (n int64, err error) {
+func (d *Admin) RedeliverSince(ctx context.Context, endpointID string, since time.Time) (n int64, err error) {
 	for {
-		some, err := d.store.RedeliverFailed(as(ctx, actor, reason), endpointID, since, redeliverBatch)
+		some, err := d.store.RedeliverFailed(ctx, endpointID, since, redeliverBatch)
 		n += some
 		if err != nil || some < redeliverBatch {
 			return n, err

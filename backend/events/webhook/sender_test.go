@@ -289,7 +289,7 @@ func TestGivenUpDeliveriesAreRedelivered(t *testing.T) {
 		t.Errorf("%+v, %d attempts, %v", d, len(log), err)
 	}
 	broken.Store(false)
-	if n, err := b.admin.RedeliverSince(t.Context(), "eve", e.ID, time.Now().Add(-time.Hour), "fixed"); err != nil ||
+	if n, err := b.admin.RedeliverSince(t.Context(), e.ID, time.Now().Add(-time.Hour)); err != nil ||
 		n != 2 {
 		t.Fatal(n, err)
 	}
@@ -298,7 +298,7 @@ func TestGivenUpDeliveriesAreRedelivered(t *testing.T) {
 	if got := b.show(t, e.ID); got.Failed != 0 || !got.FailingSince.IsZero() {
 		t.Errorf("%+v", got)
 	}
-	if err := b.admin.Redeliver(t.Context(), "eve", e.ID, "1_paid_"+e.ID, ""); err != nil {
+	if err := b.admin.Redeliver(t.Context(), e.ID, "1_paid_"+e.ID); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, time.Minute, "a delivered one arrives again",
@@ -316,7 +316,7 @@ func TestGoneDisablesAndPingReachesAPausedEndpoint(t *testing.T) {
 	c := client(t, 5*time.Second)
 	b := newBench(t, c)
 	e := b.endpoint(t, s, false)
-	if _, err := b.admin.Pause(t.Context(), "eve", e.ID, ""); err != nil {
+	if _, err := b.admin.Pause(t.Context(), e.ID); err != nil {
 		t.Fatal(err)
 	}
 	b.publish(t, 1)
@@ -329,7 +329,7 @@ func TestGoneDisablesAndPingReachesAPausedEndpoint(t *testing.T) {
 	if got := b.show(t, e.ID); got.State != EndpointPaused {
 		t.Errorf("%+v", got)
 	}
-	if _, err := b.admin.Resume(t.Context(), "eve", e.ID, ""); err != nil {
+	if _, err := b.admin.Resume(t.Context(), e.ID); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, time.Minute, "it is disabled",
@@ -337,7 +337,7 @@ func TestGoneDisablesAndPingReachesAPausedEndpoint(t *testing.T) {
 	if _, err := b.admin.Ping(t.Context(), e.ID); err == nil {
 		t.Error("a ping to a disabled endpoint")
 	}
-	if _, err := b.admin.Pause(t.Context(), "eve", e.ID, ""); err == nil {
+	if _, err := b.admin.Pause(t.Context(), e.ID); err == nil {
 		t.Error("a disabled endpoint can be paused")
 	}
 }
@@ -368,7 +368,7 @@ func TestRotatedSecretSignsBesideTheOldOne(t *testing.T) {
 	c := client(t, 5*time.Second)
 	b := newBench(t, c)
 	e := b.endpoint(t, s, false)
-	fresh, err := b.admin.Rotate(t.Context(), "eve", e.ID, time.Hour, "")
+	fresh, err := b.admin.Rotate(t.Context(), e.ID, time.Hour)
 	if err != nil || fresh == e.Secret {
 		t.Fatal(err)
 	}

@@ -300,7 +300,7 @@ func TestResultOfTheTimeBeforeAResumeDoesNotChangeTheEndpoint(t *testing.T) {
 		gone := givenUp(leased[0])
 		gone.Gone = true
 		e.results(t, gone)
-		if _, err := admin.Resume(e.ctx, "eve", "a", ""); err != nil {
+		if _, err := admin.Resume(e.ctx, "a"); err != nil {
 			t.Fatal(err)
 		}
 		gone.Delivery = leased[1]
@@ -320,7 +320,7 @@ func TestResumeEndsAHold(t *testing.T) {
 		r.Hold = time.Hour
 		e.results(t, r)
 		e.wantLeased(t, "a")
-		got, err := admin.Resume(e.ctx, "eve", "a", "")
+		got, err := admin.Resume(e.ctx, "a")
 		if err != nil || !got.HoldUntil.IsZero() || got.Failures != 0 {
 			t.Errorf("%+v, %v", got, err)
 		}

@@ -27,7 +27,7 @@ func (d *Admin) add(t *testing.T, s Settings, strict bool) Endpoint {
 	if s.URL == nil {
 		s.URL = new("https://shop.example/hook")
 	}
-	e, err := d.Add(t.Context(), "eve", s, strict, "")
+	e, err := d.Add(t.Context(), s, strict)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestEventsAreWrittenOnceForEachEndpointThatSelectsThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	paused := admin.add(t, Settings{}, false)
-	if _, err := admin.Pause(t.Context(), "eve", paused.ID, ""); err != nil {
+	if _, err := admin.Pause(t.Context(), paused.ID); err != nil {
 		t.Fatal(err)
 	}
 	old := happened(9, events.Created, "shoe", 9)
@@ -232,13 +232,13 @@ func TestAdminRejectsInvalidSettingsAndUnknownIDs(t *testing.T) {
 			if s.URL == nil {
 				s.URL = new("https://shop.example")
 			}
-			_, err := admin.Add(t.Context(), "eve", s, false, "")
+			_, err := admin.Add(t.Context(), s, false)
 			var invalid *sale.InvalidError
 			if !errors.As(err, &invalid) || len(invalid.Fields) != 1 || invalid.Fields[0].Field != field {
 				t.Errorf("%s: %v", field, err)
 			}
 		}
-		if _, err := admin.Add(t.Context(), "eve", Settings{}, false, ""); err == nil {
+		if _, err := admin.Add(t.Context(), Settings{}, false); err == nil {
 			t.Error("an endpoint without a URL")
 		}
 		e := admin.add(t, Settings{Types: &[]string{"order.paid", "order.created", "order.paid"}}, false)
@@ -246,10 +246,10 @@ func TestAdminRejectsInvalidSettingsAndUnknownIDs(t *testing.T) {
 			strings.Contains(e.ID, ".") {
 			t.Errorf("%+v", e)
 		}
-		if _, err := admin.Change(t.Context(), "eve", e.ID, Settings{URL: new("http://x")}, ""); err == nil {
+		if _, err := admin.Change(t.Context(), e.ID, Settings{URL: new("http://x")}); err == nil {
 			t.Error("Change accepts a URL that Add rejects")
 		}
-		if _, err := admin.Rotate(t.Context(), "eve", e.ID, 8*24*time.Hour, ""); err == nil {
+		if _, err := admin.Rotate(t.Context(), e.ID, 8*24*time.Hour); err == nil {
 			t.Error("an old secret that signs for too long")
 		}
 		ping, err := admin.Ping(t.Context(), e.ID)
@@ -260,15 +260,15 @@ func TestAdminRejectsInvalidSettingsAndUnknownIDs(t *testing.T) {
 			"", "nobody", "a\x00b", e.ID + "\x00", ping + "\x00", e.ID + "\xff", strings.Repeat("x", 300), "é",
 		} {
 			_, err1 := admin.Show(t.Context(), id)
-			_, err2 := admin.Change(t.Context(), "eve", id, Settings{Title: new("x")}, "")
-			_, err3 := admin.Pause(t.Context(), "eve", id, "")
-			_, err4 := admin.Rotate(t.Context(), "eve", id, 0, "")
+			_, err2 := admin.Change(t.Context(), id, Settings{Title: new("x")})
+			_, err3 := admin.Pause(t.Context(), id)
+			_, err4 := admin.Rotate(t.Context(), id, 0)
 			_, err5 := admin.Ping(t.Context(), id)
 			_, err6 := admin.Deliveries(t.Context(), DeliveryQuery{EndpointID: id})
 			_, _, err7 := admin.Delivery(t.Context(), e.ID, id)
-			_, err8 := admin.RedeliverSince(t.Context(), "eve", id, time.Time{}, "")
-			err9 := admin.Remove(t.Context(), "eve", id, "")
-			err10 := admin.Redeliver(t.Context(), "eve", e.ID, id, "")
+			_, err8 := admin.RedeliverSince(t.Context(), id, time.Time{})
+			err9 := admin.Remove(t.Context(), id)
+			err10 := admin.Redeliver(t.Context(), e.ID, id)
 			for i, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8, err9, err10} {
 				if !errors.Is(err, sale.ErrNotFound) {
 					t.Errorf("%q, %d: %v", id, i+1, err)
@@ -276,7 +276,7 @@ func TestAdminRejectsInvalidSettingsAndUnknownIDs(t *testing.T) {
 			}
 		}
 		other := admin.add(t, Settings{}, false)
-		if err := admin.Redeliver(t.Context(), "eve", other.ID, ping, ""); !errors.Is(err, sale.ErrNotFound) {
+		if err := admin.Redeliver(t.Context(), other.ID, ping); !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("another endpoint's delivery: %v", err)
 		}
 	})

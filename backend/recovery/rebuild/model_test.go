@@ -108,7 +108,7 @@ func (w *world) retryOrCancelDead(random *rand.Rand, crash bool) (cancelled sale
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	wasRow, err := w.store.CancelDead(w.ctx, store.DeadOrder{Order: letter.Message}, "test", "no")
+	wasRow, err := w.store.CancelDead(w.ctx, store.DeadOrder{Order: letter.Message})
 	if err != nil {
 		w.t.Fatal(err)
 	}

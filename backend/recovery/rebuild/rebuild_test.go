@@ -454,7 +454,7 @@ func TestRebuildDropsCancelledOrders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.CancelDead(w.ctx, store.DeadOrder{Order: letter.Message}, "test", "no"); err != nil {
+	if _, err := w.store.CancelDead(w.ctx, store.DeadOrder{Order: letter.Message}); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.FinishCancel(w.ctx, dead, true); err != nil {
@@ -484,7 +484,7 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 			if err := w.store.Write(w.ctx, []sale.Order{{ID: id, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}}); err != nil {
 				t.Fatal(err)
 			}
-			b, _, err := w.store.CancelOrder(w.ctx, id, "test", "no")
+			b, _, err := w.store.CancelOrder(w.ctx, id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -678,7 +678,7 @@ func TestCancelOfAnUnbackedOrderReturnsNoUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.CancelDead(w.ctx, store.DeadOrder{Order: letter.Message}, "test", "twice"); err != nil {
+	if _, err := w.store.CancelDead(w.ctx, store.DeadOrder{Order: letter.Message}); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.FinishCancel(w.ctx, first, true); err != nil {
@@ -960,7 +960,7 @@ func TestReplayedOrderIsRecorded(t *testing.T) {
 	if err := w.store.Write(w.ctx, w.take("s", 1).Messages); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := w.store.CancelOrder(w.ctx, cancelled.OrderID, "test", ""); err != nil {
+	if _, _, err := w.store.CancelOrder(w.ctx, cancelled.OrderID); err != nil {
 		t.Fatal(err)
 	}
 	waiting := buy(first, "k2")
@@ -1026,7 +1026,7 @@ func TestReplayAfterARebuildGetsItsOrder(t *testing.T) {
 	}
 	first, second := buy("k1"), buy("k2")
 	w.write("s", 1)
-	if _, _, err := w.store.CancelOrder(w.ctx, first.OrderID, "test", ""); err != nil {
+	if _, _, err := w.store.CancelOrder(w.ctx, first.OrderID); err != nil {
 		t.Fatal(err)
 	}
 	w.put(w.copyOf())
@@ -1351,7 +1351,7 @@ func (w *world) returnUnit(saleID, buyer string) {
 	w.t.Helper()
 	id := w.buy(saleID, buyer)
 	w.drain()
-	o, _, err := w.store.CancelOrder(w.ctx, id, "test", "")
+	o, _, err := w.store.CancelOrder(w.ctx, id)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func (l *requests) step() {
 			if l.random.IntN(3) > 0 {
 				continue
 			}
-			if _, _, err := l.store.CancelOrder(l.ctx, m.ID, "test", ""); err != nil {
+			if _, _, err := l.store.CancelOrder(l.ctx, m.ID); err != nil {
 				l.t.Fatal(err)
 			}
 			if _, err := l.stock.ReturnUnits(l.ctx, "s", []sale.Order{m}); err != nil {

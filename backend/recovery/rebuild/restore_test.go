@@ -107,7 +107,7 @@ func TestRestoreSkipsOrdersThatAreCancelledMeanwhile(t *testing.T) {
 	for name, settle := range map[string]func(*world, sale.OrderID){
 		"its row is cancelled": func(w *world, id sale.OrderID) {
 			w.drain()
-			o, _, err := w.store.CancelOrder(w.ctx, id, "test", "no")
+			o, _, err := w.store.CancelOrder(w.ctx, id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -216,7 +216,7 @@ func TestCancelBeforeARebuildIsRejected(t *testing.T) {
 	w.run()
 	message := sale.Order{ID: id, SaleID: "s", Buyer: "ann", Slot: 1, Serial: 1}
 	ctx := store.WithGeneration(w.ctx, 0, generation)
-	_, err := w.store.CancelDead(ctx, store.DeadOrder{Order: message}, "test", "no")
+	_, err := w.store.CancelDead(ctx, store.DeadOrder{Order: message})
 	if !errors.Is(err, store.ErrStale) {
 		t.Errorf("a queued order was cancelled as dead: %v", err)
 	}
@@ -244,7 +244,7 @@ func (w *world) cancelDead(id sale.OrderID, generation int64) {
 		w.t.Fatal(err)
 	}
 	ctx := store.WithGeneration(w.ctx, 0, generation)
-	if _, err := w.store.CancelDead(ctx, store.DeadOrder{Order: letter.Message}, "test", "no"); err != nil {
+	if _, err := w.store.CancelDead(ctx, store.DeadOrder{Order: letter.Message}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -513,7 +513,7 @@ func TestDroppedOrderIsNotRestored(t *testing.T) {
 			}
 			older := w.copyOf()
 			dead := store.DeadOrder{Order: letter.Message}
-			if err := w.store.DropDead(w.ctx, dead, "admin", "test", store.ErrRejected); err != nil {
+			if err := w.store.DropDead(w.ctx, dead, store.ErrRejected); err != nil {
 				t.Fatal(err)
 			}
 			if err := w.queues[0].FinishCancel(w.ctx, id, true); err != nil {
