@@ -163,7 +163,7 @@ func (d *Admin) Remove(ctx context.Context, id string) error {
 // Ping sends one test delivery immediately, also to a paused endpoint. The outcome is in the log of the returned
 // delivery. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
 func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err error) {
-	e, err := d.Show(ctx, id)
+	e, err := d.store.uncounted(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -180,7 +180,7 @@ func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err err
 
 // Deliveries returns one page of an endpoint's deliveries, the newest first. Error: sale.ErrNotFound.
 func (d *Admin) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error) {
-	if _, err := d.Show(ctx, q.EndpointID); err != nil {
+	if _, err := d.store.uncounted(ctx, q.EndpointID); err != nil {
 		return nil, err
 	}
 	return d.store.Deliveries(ctx, q)

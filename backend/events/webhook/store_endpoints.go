@@ -110,10 +110,8 @@ func readEndpoint(ctx context.Context, c store.Conn, id, lock string) (Endpoint,
 func (s *Store) AddEndpoint(ctx context.Context, e Endpoint) (Endpoint, error) {
 	op := "webhook: add endpoint " + e.ID
 	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (Endpoint, error) {
-		// The row is a lock, until the end of the transaction: PostgreSQL would run several counts before the inserts.
-		const lock = `INSERT INTO counters (name, n) VALUES ('webhook_endpoints', 0)
-			ON CONFLICT (name) DO UPDATE SET n = counters.n`
-		if _, err := c.Exec(ctx, lock); err != nil {
+		// Overlapping transactions would not see each other's endpoints, and add too many.
+		if _, err := c.Exec(ctx, c.Dialect().LockText, "webhook endpoints"); err != nil {
 			return Endpoint{}, err
 		}
 		n, err := store.GetRow(ctx, c, store.Column[int64], "SELECT count(*) FROM webhook_endpoints")
@@ -150,14 +148,19 @@ func asInt(b bool) int {
 
 // Endpoint returns an endpoint with the counts of its deliveries, or sale.ErrNotFound.
 func (s *Store) Endpoint(ctx context.Context, id string) (Endpoint, error) {
-	op := "webhook: endpoint " + id
-	e, err := store.Value(ctx, s.db.View, op, func(ctx context.Context, c store.Conn) (Endpoint, error) {
-		return readEndpoint(ctx, c, id, "")
-	})
+	e, err := s.uncounted(ctx, id)
 	if err == nil {
 		err = s.count(ctx, &e)
 	}
 	return e, err
+}
+
+// uncounted returns an endpoint without the counts of its deliveries, which read all that wait or have failed.
+func (s *Store) uncounted(ctx context.Context, id string) (Endpoint, error) {
+	op := "webhook: endpoint " + id
+	return store.Value(ctx, s.db.View, op, func(ctx context.Context, c store.Conn) (Endpoint, error) {
+		return readEndpoint(ctx, c, id, "")
+	})
 }
 
 // Endpoints returns all endpoints, oldest first, without the counts of their deliveries.

@@ -238,3 +238,24 @@ func TestLateResultDoesNotEndTheWaitOfTheNextDelivery(t *testing.T) {
 		e.wantLeased(t, "a")
 	})
 }
+
+// An admin reads pages of a large backlog and sends test deliveries. Neither reads the whole backlog.
+func TestPagesAndPingsOfALargeBacklogReadFewRows(t *testing.T) {
+	t.Parallel()
+	const n, times = 4000, 50
+	w := newBurst(t, storetest.Postgres(t), true)
+	w.add(n, 500)
+	admin := NewAdmin(w.Store, nil)
+	for range times {
+		page, err := admin.Deliveries(t.Context(), DeliveryQuery{EndpointID: w.endpoint.ID, Limit: 10})
+		if err != nil || len(page) != 10 {
+			t.Fatalf("%d deliveries, %v", len(page), err)
+		}
+		if _, err := admin.Ping(t.Context(), w.endpoint.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fetched := w.fetched(n + times); fetched > times*n/2 {
+		t.Errorf("%d pages and pings read %d rows and index entries of %d deliveries", times, fetched, n)
+	}
+}
