@@ -198,10 +198,7 @@ func (d *Admin) Delivery(ctx context.Context, endpointID, id string) (Delivery, 
 // Redeliver sends a delivery again in any state, with the same id and body. Errors: sale.ErrNotFound;
 // sale.ErrConflict for a disabled endpoint.
 func (d *Admin) Redeliver(ctx context.Context, endpointID, id string) error {
-	if _, _, err := d.Delivery(ctx, endpointID, id); err != nil {
-		return err
-	}
-	return d.store.Redeliver(ctx, id)
+	return d.store.Redeliver(ctx, endpointID, id)
 }
 
 // redeliverBatch bounds a transaction.

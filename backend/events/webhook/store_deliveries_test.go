@@ -50,7 +50,7 @@ func webhookSequences(t *testing.T, e *env) {
 		list[0].Leased || !list[1].Leased {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	if err := e.Redeliver(e.ctx, "8:2_a"); err != nil {
+	if err := e.Redeliver(e.ctx, "a", "8:2_a"); err != nil {
 		t.Fatal(err)
 	}
 	e.results(t, delivered(e.wantLeased(t, "a", "8:2")[0]))
@@ -102,7 +102,7 @@ func webhookStrict(t *testing.T, e *env) {
 	e.wantLeased(t, "a")
 	e.results(t, failed(leased[1], time.Hour))
 	e.wantLeased(t, "a")
-	if err := e.Redeliver(e.ctx, "0:1_a"); err != nil {
+	if err := e.Redeliver(e.ctx, "a", "0:1_a"); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"0:1", "0:2", "0:3"} {

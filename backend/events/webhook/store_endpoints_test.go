@@ -77,8 +77,8 @@ func webhookEndpoints(t *testing.T, e *env) {
 	_, _, err4 := e.LeaseDeliveries(e.ctx, "a", 1, time.Second, 1)
 	_, err5 := e.RecordResults(e.ctx, "a", nil)
 	_, err6 := e.RedeliverFailed(e.ctx, "a", time.Time{}, 1)
-	for i, err := range []error{err, err2, err3, err4, err5, err6, e.RotateSecret(e.ctx, "a", "s", 0), e.Redeliver(e.ctx,
-		"nothing")} {
+	err7, err8 := e.RotateSecret(e.ctx, "a", "s", 0), e.Redeliver(e.ctx, "a", "nothing")
+	for i, err := range []error{err, err2, err3, err4, err5, err6, err7, err8} {
 		if !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("call %d on an unknown endpoint: %v", i, err)
 		}
@@ -211,7 +211,7 @@ func webhookFailing(t *testing.T, e *env) {
 	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.State != EndpointDisabled || got.Reason == "" {
 		t.Errorf("after 410 Gone: %+v, %v", got, err)
 	}
-	if err := e.Redeliver(e.ctx, "-1:1_a"); !errors.Is(err, sale.ErrConflict) {
+	if err := e.Redeliver(e.ctx, "a", "-1:1_a"); !errors.Is(err, sale.ErrConflict) {
 		t.Errorf("redeliver to a disabled endpoint: %v", err)
 	}
 	if _, err := e.RedeliverFailed(e.ctx, "a", time.Time{}, 9); !errors.Is(err, sale.ErrConflict) {

@@ -84,24 +84,24 @@ func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts [
 	return d, attempts, err
 }
 
-// Redeliver makes a delivery due now, in any state, and logs it with the actor and the reason of the context. A
-// delivery that is being sent is left unchanged, and nothing is logged. Errors: sale.ErrNotFound; sale.ErrConflict if
-// its endpoint is disabled.
-func (s *Store) Redeliver(ctx context.Context, id string) error {
+// Redeliver makes a delivery of an endpoint due now, in any state, and logs it with the actor and the reason of the
+// context. A delivery that is being sent is left unchanged, and nothing is logged. Errors: sale.ErrNotFound;
+// sale.ErrConflict if the endpoint is disabled.
+func (s *Store) Redeliver(ctx context.Context, endpointID, id string) error {
 	return s.db.Update(ctx, "webhook: redeliver "+id, func(ctx context.Context, c store.Conn) error {
-		now := c.Dialect().Now
-		var endpointID string
-		const owner = "SELECT endpoint_id FROM webhook_deliveries WHERE id = $1"
-		if err := store.Get(ctx, c, []any{&endpointID}, owner, id); err != nil {
+		if err := checkID(id); err != nil {
 			return err
 		}
 		if err := lockEnabled(ctx, c, endpointID); err != nil {
 			return err
 		}
+		const which = " WHERE id = $1 AND endpoint_id = $2"
+		now := c.Dialect().Now
 		n, err := c.Exec(ctx, "UPDATE webhook_deliveries SET state = 1, attempts = 0, due_at = "+now+
-			", ended_at = NULL, leased_until = NULL WHERE id = $1 AND (leased_until IS NULL OR leased_until <= "+now+")", id)
-		if err == nil && n == 0 { // it is being sent, or was pruned since
-			return store.Get(ctx, c, []any{&endpointID}, owner, id)
+			", ended_at = NULL, leased_until = NULL"+which+" AND (leased_until IS NULL OR leased_until <= "+now+")",
+			id, endpointID)
+		if err == nil && n == 0 { // it is being sent, or does not exist
+			return store.Get(ctx, c, []any{&n}, "SELECT number FROM webhook_deliveries"+which, id, endpointID)
 		}
 		if err != nil {
 			return err

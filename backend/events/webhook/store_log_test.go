@@ -45,13 +45,13 @@ func webhookRedelivered(t *testing.T, e *env) {
 	}
 	e.wantLeased(t, "a", "3:3")
 	for range 2 { // a delivered one, twice
-		if err := e.Redeliver(e.ctx, "4:4_a"); err != nil {
+		if err := e.Redeliver(e.ctx, "a", "4:4_a"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	e.wantLeased(t, "a", "4:4")
 	logged := len(e.redeliveries(t))
-	if err := e.Redeliver(e.ctx, "4:4_a"); err != nil { // it is leased
+	if err := e.Redeliver(e.ctx, "a", "4:4_a"); err != nil { // it is leased
 		t.Fatal(err)
 	}
 	e.wantLeased(t, "a")
@@ -93,7 +93,7 @@ func TestLateResultDoesNotEndARedelivery(t *testing.T) {
 		e.endpoint(t, "a", false)
 		e.add(t, "a", "1:1")
 		late := e.lease(t, "a", math.MaxInt64, -time.Second, 1)
-		if err := e.Redeliver(e.ctx, "1:1_a"); err != nil {
+		if err := e.Redeliver(e.ctx, "a", "1:1_a"); err != nil {
 			t.Fatal(err)
 		}
 		if lost := e.results(t, givenUp(late[0])); lost != 1 {
