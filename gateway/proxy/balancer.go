@@ -98,9 +98,15 @@ func retryable(err error, repeatable bool, after time.Duration) bool {
 }
 
 // attempt sends the request to one backend. If a pooled connection turns out to be closed, which is no sign of a failed
-// backend, attempt closes the others and opens a new one, unless the request must not be repeated.
+// backend, attempt closes the others and opens a new one. For a request that must not be repeated it looks first.
 func (p *Proxy) attempt(ctx *fasthttp.RequestCtx, r *Request, u *upstream) error {
-	if c := u.pooled(); c != nil {
+	c := u.pooled()
+	if c != nil && !r.Repeatable && !c.isOpen() {
+		_ = c.Close()
+		u.flush()
+		c = nil
+	}
+	if c != nil {
 		err := p.exchange(ctx, r, u, c)
 		if !errors.Is(err, errBroken) {
 			return err

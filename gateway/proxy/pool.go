@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -27,6 +29,23 @@ type backendConn struct {
 	net.Conn
 	reader *bufio.Reader
 	since  int64 // when it became idle, in ms of the clock
+}
+
+// isOpen reports whether the backend has neither closed an idle connection nor sent anything over it.
+func (c *backendConn) isOpen() (open bool) {
+	system, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return true
+	}
+	raw, err := system.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = raw.Control(func(fd uintptr) {
+		_, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK) //nolint:gosec // descriptors are small
+		open = errors.Is(err, syscall.EAGAIN)
+	})
+	return open && err == nil
 }
 
 // pooled returns an idle connection that has not expired, or nil.
