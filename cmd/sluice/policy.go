@@ -79,40 +79,19 @@ FILE defaults to ` + envPolicy + `, or to lua/policy.lua if it is not set.`,
 			if len(args) == 1 {
 				file = args[0]
 			}
-			type inspected struct {
-				policy   *policy.Policy
-				warnings policy.Findings
-			}
-			got, err := interruptible(cmd.Context(), func() (inspected, error) {
-				read, warnings, err := policy.Inspect(file, expect)
-				return inspected{read, warnings}, err
-			})
-			if errors.Is(err, errInterrupted) {
+			got, err := interruptible(cmd.Context(), func() (policyCheck, error) { return checkPolicy(file, expect), nil })
+			if err != nil {
 				return err
 			}
-			if asJSON {
-				return p.printCheck(file, strict, got.policy, got.warnings, err)
+			got.Valid = len(got.Errors) == 0 && (!strict || len(got.Warnings) == 0)
+			if !asJSON {
+				p.printCheck(got)
+			} else if err := p.printJSON(got); err != nil {
+				return err
 			}
-			if err != nil {
-				all, several := errors.AsType[policy.Findings](err)
-				if !several {
-					return usage("%w", err)
-				}
-				p.printFindings(all)
+			if !got.Valid {
 				return errReported
 			}
-			for i := range got.warnings {
-				got.warnings[i].Message = "warning: " + got.warnings[i].Message
-			}
-			p.printFindings(got.warnings)
-			if strict && len(got.warnings) > 0 {
-				return errReported
-			}
-			fmt.Fprintf(p.out, "%s is valid: %s", file, plural.Count(len(got.policy.Rules), "rule"))
-			if len(got.warnings) > 0 {
-				fmt.Fprintf(p.out, ", %s", plural.Count(len(got.warnings), "warning"))
-			}
-			fmt.Fprintln(p.out)
 			return nil
 		},
 	}
@@ -144,44 +123,40 @@ func parseSize(text string) (int64, error) {
 	return int64(n * unit), nil
 }
 
-type checkJSON struct {
-	File     string        `json:"file"`
-	Valid    bool          `json:"valid"` // with --strict: and without warnings
-	Rules    int           `json:"rules"`
-	Errors   []findingJSON `json:"errors"`
-	Warnings []findingJSON `json:"warnings"`
+// policyCheck is the result of policy check.
+type policyCheck struct {
+	File     string          `json:"file"`
+	Valid    bool            `json:"valid"` // with --strict: and without warnings
+	Rules    int             `json:"rules"`
+	Errors   policy.Findings `json:"errors"`
+	Warnings policy.Findings `json:"warnings"`
 }
 
-type findingJSON struct {
-	Line   int    `json:"line,omitempty"`
-	Detail string `json:"detail"`
-}
-
-func findingsJSON(all policy.Findings) []findingJSON {
-	found := []findingJSON{}
-	for _, f := range all {
-		found = append(found, findingJSON{f.Line, f.Message})
+// checkPolicy returns the result without Valid.
+func checkPolicy(file string, size policy.Sizing) policyCheck {
+	found := policyCheck{File: file, Errors: policy.Findings{}, Warnings: policy.Findings{}}
+	read, warnings, err := policy.Inspect(file, size)
+	if err != nil {
+		found.Errors, _ = errors.AsType[policy.Findings](err)
+		return found
 	}
+	found.Rules, found.Warnings = len(read.Rules), append(found.Warnings, warnings...)
 	return found
 }
 
-// printCheck prints the result of check as JSON.
-func (p *program) printCheck(file string, strict bool, read *policy.Policy, warnings policy.Findings, err error) error {
-	invalid, several := errors.AsType[policy.Findings](err)
-	found := checkJSON{
-		File:     file,
-		Valid:    err == nil && (!strict || len(warnings) == 0),
-		Errors:   findingsJSON(invalid),
-		Warnings: findingsJSON(warnings),
+// printCheck prints the result as text.
+func (p *program) printCheck(found policyCheck) {
+	p.printFindings(found.Errors)
+	for i := range found.Warnings {
+		found.Warnings[i].Message = "warning: " + found.Warnings[i].Message
 	}
-	switch {
-	case err == nil:
-		found.Rules = len(read.Rules)
-	case !several:
-		found.Errors = []findingJSON{{Detail: err.Error()}}
+	p.printFindings(found.Warnings)
+	if !found.Valid {
+		return
 	}
-	if err := p.printJSON(found); err != nil || found.Valid {
-		return err
+	fmt.Fprintf(p.out, "%s is valid: %s", found.File, plural.Count(found.Rules, "rule"))
+	if len(found.Warnings) > 0 {
+		fmt.Fprintf(p.out, ", %s", plural.Count(len(found.Warnings), "warning"))
 	}
-	return errReported
+	fmt.Fprintln(p.out)
 }
