@@ -30,15 +30,15 @@ type Trial struct{ slot chan struct{} }
 // NewTrial returns a Trial.
 func NewTrial() *Trial { return &Trial{slot: make(chan struct{}, 1)} }
 
-// Checked is the result of Check.
-type Checked struct {
-	Rules    []TrialRule     `json:"rules"` // none if there are errors
+// checked is the result of Check.
+type checked struct {
+	Rules    []trialRule     `json:"rules"` // none if there are errors
 	Errors   policy.Findings `json:"errors"`
 	Warnings policy.Findings `json:"warnings"`
 }
 
-// TrialRule describes a rule of a policy.
-type TrialRule struct {
+// trialRule describes a rule of a policy.
+type trialRule struct {
 	Name       string `json:"name"`
 	Key        string `json:"key"`
 	Rate       string `json:"rate"` // such as "20r/s"
@@ -51,9 +51,9 @@ type TrialRule struct {
 	Scope      string `json:"scope"`
 }
 
-// Check returns the rules, errors and warnings of a policy, which is Lua source. The result is a Checked.
+// Check returns the rules, errors and warnings of a policy, which is Lua source. It is encoded as JSON.
 func (t *Trial) Check(source string) any {
-	result := Checked{Rules: []TrialRule{}, Errors: policy.Findings{}, Warnings: policy.Findings{}}
+	result := checked{Rules: []trialRule{}, Errors: policy.Findings{}, Warnings: policy.Findings{}}
 	p, warnings, err := policy.InspectSource(candidate, []byte(source), policy.Sizing{})
 	if err != nil {
 		result.Errors, _ = errors.AsType[policy.Findings](err)
@@ -61,7 +61,7 @@ func (t *Trial) Check(source string) any {
 	}
 	result.Warnings = append(result.Warnings, warnings...)
 	for _, r := range p.Rules {
-		result.Rules = append(result.Rules, TrialRule{
+		result.Rules = append(result.Rules, trialRule{
 			Name: r.Name, Key: string(r.Key), Rate: r.Rate.String(), Burst: r.Burst,
 			Match: r.Match.String(), Mode: string(r.Mode), OnError: string(r.OnError), Delay: r.Delay,
 			IPv6Prefix: r.IPv6Prefix, Scope: r.Scope(),

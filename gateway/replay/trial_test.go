@@ -24,8 +24,8 @@ func combined(n int) string {
 
 func TestTrialChecks(t *testing.T) {
 	trial := NewTrial()
-	good, _ := trial.Check(loose).(Checked)
-	want := TrialRule{
+	good, _ := trial.Check(loose).(checked)
+	want := trialRule{
 		Name:       "all",
 		Key:        "ip",
 		Rate:       "600r/m",
@@ -53,7 +53,7 @@ func TestTrialChecks(t *testing.T) {
 		"brackets":        strings.Repeat("{", 100_000),
 		"a NUL":           "return \x00",
 	} {
-		bad, _ := trial.Check(source).(Checked)
+		bad, _ := trial.Check(source).(checked)
 		if len(bad.Errors) == 0 || bad.Errors[0].Message == "" || len(bad.Rules) > 0 {
 			t.Errorf("%s: %+v", name, bad)
 		}
