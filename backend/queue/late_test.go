@@ -37,7 +37,7 @@ func TestReclaimSkipsALeaseExtendedMeanwhile(t *testing.T) {
 
 	looked := 0
 	watching := client()
-	watching.AddHook(afterScript(redisscript.Load("expired_leases").Hash(), func() {
+	watching.AddHook(afterScript(redisscript.Load("watch").Hash(), func() {
 		looked++
 		if lost, err := l.Extend(t.Context(), b.ID); err != nil || lost {
 			t.Errorf("extend: lost=%v, %v", lost, err)

@@ -109,9 +109,6 @@ func scriptsOfADriverThatFail(t *testing.T, e engine, driver string) {
 	l := listOf(driver, client, shard, cfg)
 	for name := range operations(nil, "") {
 		for _, key := range rest {
-			if name == "promote" && key == shard.Leases() {
-				continue // its second step fails, after the promotion
-			}
 			client.FlushAll(ctx)
 			prepare(t, client, l, shard)
 			switch name { // one step of the two
