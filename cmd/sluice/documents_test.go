@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"sluice/test/documents"
 )
@@ -78,6 +79,44 @@ func TestCommandsUseTheSaleThatTheyCreate(t *testing.T) {
 				t.Errorf("no sale %s is created in:\n%s", used[1], block)
 			}
 		}
+	}
+}
+
+var (
+	variableOfFlag = regexp.MustCompile(`\[(SLUICE_[A-Z_]+)\]$`)
+	settingRow     = regexp.MustCompile("(?m)^\\| `(SLUICE_[A-Z_]+)` \\| ([^|]*) \\| ([^|]*) \\|")
+)
+
+// The table of the configuration has every flag with a variable, and its default.
+func TestConfigurationTableHasFlagsAndDefaults(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type setting struct{ flag, value string }
+	documented := map[string]setting{}
+	for _, row := range settingRow.FindAllStringSubmatch(string(text), -1) {
+		documented[row[1]] = setting{row[2], strings.TrimLeft(row[3], "`")}
+	}
+	checked := 0
+	for _, c := range tree(t) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			name := variableOfFlag.FindStringSubmatch(f.Usage)
+			if name == nil {
+				return
+			}
+			checked++
+			row, found := documented[name[1]]
+			if !found || !strings.HasPrefix(row.flag, "`--"+f.Name+"`") {
+				t.Errorf("%s --%s: the row of %s is missing, or has the flag %q", c.CommandPath(), f.Name, name[1], row.flag)
+			}
+			if def := flagDefault(f); def != "" && !strings.HasPrefix(row.value, def) {
+				t.Errorf("%s --%s: the default is %s, and %q in the table", c.CommandPath(), f.Name, def, row.value)
+			}
+		})
+	}
+	if checked < 60 {
+		t.Errorf("%d flags with a variable were found; there are more", checked)
 	}
 }
 
