@@ -2,13 +2,16 @@ package queuebench
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"sluice/backend/queue"
 	"sluice/test/testenv"
 )
 
@@ -55,6 +58,30 @@ func TestRunMeasuresEveryDriver(t *testing.T) {
 			t.Fatalf("the plot is not XML: %v", err)
 		}
 	}
+}
+
+// forgetful is a subject whose queue does not requeue the batches of killed workers.
+type forgetful struct{ *memorySubject }
+
+func (f forgetful) queue() line { return forgetfulQueue{f.line} }
+
+type forgetfulQueue struct{ *memoryQueue }
+
+func (q forgetfulQueue) TakeAs(ctx context.Context, id string, limit int, ack string) (queue.Batch, bool, error) {
+	if len(q.ready) == 0 {
+		clear(q.taken)
+	}
+	return q.memoryQueue.TakeAs(ctx, id, limit, ack)
+}
+
+// Messages that are lost with a killed worker are a result of the run, and no error.
+func TestMessagesOfAKilledWorkerCanBeLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got, err := killWorker(t.Context(), forgetful{&memorySubject{}})
+		if want := (Loss{Messages: queued, Lost: takenBatch}); got != want || err != nil {
+			t.Errorf("%+v, %v; want %+v", got, err, want)
+		}
+	})
 }
 
 // A run empties its database, so Run rejects one that holds keys.

@@ -288,9 +288,9 @@ func killWorker(ctx context.Context, s subject) (Loss, error) {
 		seen[m.Serial]++
 	}
 	rest := 0
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	waiting, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	for rest < queued && ctx.Err() == nil {
+	for rest < queued && waiting.Err() == nil {
 		b, _, err := t.take(ctx, Batch)
 		if err == nil && len(b.Messages) == 0 {
 			_, err = s.queue().Wait(ctx, 50*time.Millisecond)
