@@ -40,7 +40,6 @@ workers; killing one loses nothing. After SIGTERM a worker finishes its batch an
 			}
 			defer closeStores()
 			p.collectLess()
-			_ = s.CheckRedis(cmd.Context()) // before the first batch is taken; an error is repeated by the guard
 			return p.runParts(cmd.Context(), metrics, registry, s.RunGuard, func(ctx context.Context) error {
 				p.logger().Info("worker is up", "shards", stores.Shards, "concurrency", cfg.Concurrency, "batch", cfg.Batch)
 				return s.RunWorker(ctx, cfg)
