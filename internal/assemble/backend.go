@@ -61,7 +61,6 @@ const PageBlocking = 1
 // events.
 type Backend struct {
 	Admin *admin.Service
-	Stock *admission.Stock
 	Own   *prometheus.Registry // metrics of this process alone; the live stats read them, /metrics exports both
 
 	cfg     BackendConfig
@@ -71,6 +70,7 @@ type Backend struct {
 	first   []func(context.Context) error // loops that run from the start
 	loops   []func(context.Context) error // loops that use verified data; see awaitVerified
 
+	stock     *admission.Stock
 	meters    queue.Meters // by shard
 	mover     *spread.Mover
 	refillers *spread.Refillers
@@ -116,7 +116,7 @@ func NewBackend(s *Stores, cfg BackendConfig) (*Backend, error) {
 func (b *Backend) buildQueue() error {
 	s := b.stores
 	b.mover = spread.NewMover(admission.NewSegments(s.redis, s.space, s.guards.Deployment), s.tables)
-	b.Stock = admission.NewStock(admission.StockConfig{
+	b.stock = admission.NewStock(admission.StockConfig{
 		Client: s.redis, Server: s.guardedClient, Space: s.space, Deployment: s.guards.Deployment, Claimer: s.tables,
 		Mover: b.mover,
 	})
@@ -176,7 +176,7 @@ const returnEvery = time.Second
 func (b *Backend) buildAdmin() error {
 	s := b.stores
 	c := admin.Config{
-		Store: s.tables, Stock: b.Stock, Practice: b.cfg.Practice, Refillers: b.refillers,
+		Store: s.tables, Stock: b.stock, Practice: b.cfg.Practice, Refillers: b.refillers,
 		Counters: admin.NewCounters(b.cfg.Registry), Log: b.log,
 	}
 	for _, q := range s.queues {
@@ -193,7 +193,7 @@ func (b *Backend) buildAdmin() error {
 // buildAudit builds the audit on request and the periodic one.
 func (b *Backend) buildAudit() error {
 	s := b.stores
-	b.checker = audit.New(b.Stock, s.tables)
+	b.checker = audit.New(b.stock, s.tables)
 	auditor, err := audit.NewAuditor(audit.AuditorConfig{
 		Checker: b.checker, Space: s.space, Acquire: s.acquireAudit, Generation: s.verifiedGeneration,
 		Pause: func(ctx context.Context, saleID, reason string) error {

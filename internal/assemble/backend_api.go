@@ -37,8 +37,8 @@ func (b *Backend) buildPublicAPI() error {
 	b.loops = append(b.loops, live.Run)
 	c := api.Config{
 		Admitter:    admitter,
-		Stock:       b.Stock,
-		Finder:      admission.NewFinder(b.Stock),
+		Stock:       b.stock,
+		Finder:      admission.NewFinder(b.stock),
 		Dead:        s.shards,
 		Tokens:      cfg.Tokens,
 		Points:      points.NewStore(s.db),
@@ -128,7 +128,7 @@ func (b *Backend) known(saleID string) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, err := b.Stock.View(ctx, saleID)
+	_, err := b.stock.View(ctx, saleID)
 	return !errors.Is(err, sale.ErrNotFound)
 }
 
@@ -144,7 +144,7 @@ func (b *Backend) intact(id sale.OrderID) (still func(ctx context.Context) bool)
 
 // queueFull is api.Config.QueueFull.
 func (b *Backend) queueFull(home spread.Part) time.Duration {
-	return b.meters.RetryAfter(int(b.Stock.ShardOf(home)))
+	return b.meters.RetryAfter(int(b.stock.ShardOf(home)))
 }
 
 // buildAdminAPI builds the admin API, the live stats and the admin console.

@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,24 +66,28 @@ func newBackend(t *testing.T, redis, database string) *Backend {
 
 func newShardedBackend(t *testing.T, redis, database string, shards int) *Backend {
 	t.Helper()
-	return newLoggingBackend(t, redis, database, shards, slog.New(slog.DiscardHandler))
+	return newBackendOf(t, StoresConfig{Redis: redis, Database: database, Shards: shards}, "")
 }
 
-func newLoggingBackend(t *testing.T, redis, database string, shards int, log *slog.Logger) *Backend {
+// tokenSecret is the secret of the backends of tests.
+const tokenSecret = "a secret for tests, of more than thirty-two bytes"
+
+// newBackendOf returns a backend with a journal in a directory, unless that is empty. Log of cfg may be nil.
+func newBackendOf(t *testing.T, cfg StoresConfig, journalDir string) *Backend {
 	t.Helper()
-	keys, err := token.Open("", "a secret for tests, of more than thirty-two bytes", token.Options{})
+	keys, err := token.Open("", tokenSecret, token.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stores, err := OpenStores(t.Context(), StoresConfig{
-		Redis: redis, Database: database, Shards: shards, Driver: DriverList, Log: log,
-	})
+	cfg.Driver, cfg.Log = DriverList, cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	stores, err := OpenStores(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(stores.Close)
 	b, err := NewBackend(stores, BackendConfig{
 		AdminToken: "secret", Policies: replay.NewTrial(), Registry: prometheus.NewRegistry(), Tokens: keys,
+		Journal: JournalConfig{Dir: journalDir},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -93,8 +98,10 @@ func newLoggingBackend(t *testing.T, redis, database string, shards int, log *sl
 // The first start on a new Redis is no failure: the loops begin when it is verified.
 func TestFirstStartLogsNoWarning(t *testing.T) {
 	var log testenv.Buffer
-	b := newLoggingBackend(t, testenv.StartRedis(t).URL, "sqlite:"+filepath.Join(t.TempDir(), "orders.db"), 2,
-		slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	b := newBackendOf(t, StoresConfig{
+		Redis: testenv.StartRedis(t).URL, Database: "sqlite:" + filepath.Join(t.TempDir(), "orders.db"), Shards: 2,
+		Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}, "")
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx, testenv.Listen(t), testenv.Listen(t)) }()

@@ -12,8 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
@@ -21,8 +19,6 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
-	"sluice/gateway/replay"
-	"sluice/internal/token"
 	"sluice/test/testenv"
 )
 
@@ -124,26 +120,10 @@ func TestBackendServesWithADatabaseThatRejectsWrites(t *testing.T) {
 // newBackendWithJournal returns a backend on a new Redis, before its data is verified, and the id of its journal.
 func newBackendWithJournal(t *testing.T) (b *Backend, id string) {
 	t.Helper()
-	keys, err := token.Open("", "a secret for tests, of more than thirty-two bytes", token.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stores, err := OpenStores(t.Context(), StoresConfig{
-		Redis: testenv.StartRedis(t).URL, Database: storetest.SQLite(t), Shards: 1, Driver: DriverList,
-		Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stores.Close)
 	dir := t.TempDir()
-	b, err = NewBackend(stores, BackendConfig{
-		AdminToken: "secret", Policies: replay.NewTrial(), Registry: prometheus.NewRegistry(), Tokens: keys,
-		Journal: JournalConfig{Dir: dir},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b = newBackendOf(t, StoresConfig{
+		Redis: testenv.StartRedis(t).URL, Database: storetest.SQLite(t), Shards: 1,
+	}, dir)
 	text, err := os.ReadFile(filepath.Join(dir, "id"))
 	if err != nil {
 		t.Fatal(err)

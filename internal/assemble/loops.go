@@ -74,7 +74,7 @@ func (b *Backend) measure(ctx context.Context) error {
 	every(ctx, meterEvery, func() {
 		ctx, cancel := context.WithTimeout(ctx, meterEvery)
 		defer cancel()
-		views, err := b.Stock.List(ctx)
+		views, err := b.stock.List(ctx)
 		if err != nil {
 			return
 		}

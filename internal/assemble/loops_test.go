@@ -37,7 +37,7 @@ func TestFullQueueHasThePaceOfItsSegment(t *testing.T) {
 	b, wanted := newSpreadSale(t)
 	for segment, waiting := range []int64{0, 7} {
 		home := spread.PartOf(wanted.ID, segment, wanted.Spread)
-		meter := &b.meters[b.Stock.ShardOf(home)]
+		meter := &b.meters[b.stock.ShardOf(home)]
 		for i := range 2 {
 			meter.Sample(time.Unix(int64(60*i), 0), waiting, queue.Stats{Ready: waiting})
 		}
@@ -61,7 +61,7 @@ func TestTransfersOfClosedSalesAreSettled(t *testing.T) {
 	}
 	inTransfer := func() int64 {
 		t.Helper()
-		report, err := audit.New(b.Stock, b.stores.tables).Audit(ctx, of.ID)
+		report, err := audit.New(b.stock, b.stores.tables).Audit(ctx, of.ID)
 		if err != nil || !report.Balanced {
 			t.Fatalf("audit: %+v, %v", report, err)
 		}

@@ -27,7 +27,7 @@ func TestLostOrderIsNotReportedAsMissing(t *testing.T) {
 	}
 	l := testenv.Listen(t)
 	testenv.Run(t, func(ctx context.Context) error { return b.public.Serve(ctx, l) })
-	token := tokentest.Sign(t, "a secret for tests, of more than thirty-two bytes", "ann", time.Hour)
+	token := tokentest.Sign(t, tokenSecret, "ann", time.Hour)
 	call := func(method, path string, want int) (orderID string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+l.Addr().String()+path, http.NoBody)
