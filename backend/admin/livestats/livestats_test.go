@@ -177,6 +177,30 @@ func TestOwnMetricsAreCountedOnce(t *testing.T) {
 	}
 }
 
+// A collector that fails affects its own metrics alone.
+func TestOwnMetricsDespiteAFailingCollector(t *testing.T) {
+	w := newWorld()
+	reg := prometheus.NewRegistry()
+	bought := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_api_purchases_total"}, []string{"outcome"})
+	reg.MustRegister(bought, failingCollector{})
+	bought.WithLabelValues("accepted").Inc()
+	b := w.stats(reg)
+	w.tick(t, b)
+	bought.WithLabelValues("accepted").Inc()
+	if s := w.tick(t, b); s.Counts["purchase:accepted"] != 1 || b.Sources()[0].Error != "" {
+		t.Errorf("one purchase: %v, %+v", s.Counts, b.Sources())
+	}
+}
+
+// failingCollector fails in every scrape.
+type failingCollector struct{}
+
+func (failingCollector) Describe(chan<- *prometheus.Desc) {}
+
+func (failingCollector) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.NewInvalidMetric(prometheus.NewDesc("broken", "", nil, nil), errors.New("not valid UTF-8"))
+}
+
 func TestSampleWhileStoresAreDown(t *testing.T) {
 	w := newWorld()
 	w.broken = errors.New("down")

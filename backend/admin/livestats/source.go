@@ -162,6 +162,9 @@ func labelOf(m *dto.Metric, name string) string {
 func ownMetrics(from prometheus.Gatherer) func(context.Context) (map[string]*dto.MetricFamily, error) {
 	return func(context.Context) (map[string]*dto.MetricFamily, error) {
 		all, err := from.Gather()
+		if len(all) > 0 { // a collector that fails affects its own metrics alone, as in GET /metrics
+			err = nil
+		}
 		families := make(map[string]*dto.MetricFamily, len(all))
 		for _, f := range all {
 			families[f.GetName()] = f
