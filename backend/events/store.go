@@ -16,48 +16,20 @@ import (
 type Store struct {
 	db *store.DB
 
-	mu       sync.Mutex
-	assigned bound    // of the scan for changes without a position; from found
-	found    frontier // changes to which this process assigned positions
-	deleted  bound    // the position up to which this process has deleted
-	dropped  bound    // the seq up to which this process has dropped changes, less lateChanges
+	assigned ScanBound // of the scan for changes without a position; from found
+	deleted  ScanBound // the position up to which this process has deleted
+	dropped  ScanBound // the seq up to which this process has dropped changes, less lateChanges
+
+	mu    sync.Mutex
+	found frontier // changes to which this process assigned positions
 }
 
 // NewStore returns the Store in db.
 func NewStore(db *store.DB) *Store { return &Store{db: db} }
 
-// A bound is where the next scan of the outbox begins. PostgreSQL keeps rows that were updated or deleted, and their
-// index entries, for as long as any transaction in the database is older. A scan from the beginning of the outbox would
-// read all of them each time, so only one scan in wholeScan begins there. The zero value is ready to use.
-type bound struct {
-	at    int64
-	whole time.Time // the last scan from the beginning
-}
-
-const (
-	// wholeScan is the interval of scans from the beginning: the maximum delay of a change that no other scan finds.
-	wholeScan = 5 * time.Second
-	// lateChanges is the number of changes below the dropped ones that the next scan reads again, because a change of an
-	// older transaction may become visible late. One that is still older is delayed by up to wholeScan.
-	lateChanges = 200
-)
-
-// next returns the key above which the next scan begins.
-func (s *Store) next(b *bound) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := time.Now(); now.Sub(b.whole) >= wholeScan {
-		b.whole = now
-		return -1
-	}
-	return b.at
-}
-
-func (s *Store) advance(b *bound, to int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b.at = to
-}
+// lateChanges is the number of changes below the dropped ones that the next scan reads again, because a change of an
+// older transaction may become visible late. One that is still older is delayed by up to wholeScan.
+const lateChanges = 200
 
 var typeOfKind = map[int]Type{
 	store.OutboxCreated: Created, store.OutboxPaid: Paid, store.OutboxCancelled: Cancelled,
@@ -154,7 +126,7 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 		Position int64 `json:"last_position"`
 	}
 	var records []record
-	from, now := s.next(&s.assigned), time.Now()
+	from, now := s.assigned.Next(), time.Now()
 	assigned, err = s.db.UpdateIf(ctx, "events: assign positions", func(ctx context.Context, c store.Conn) (bool, error) {
 		return store.Exists(ctx, c, "SELECT seq"+unassigned, from, 1)
 	}, func(ctx context.Context, c store.Conn) error {
@@ -194,7 +166,7 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.assigned.at = s.found.scanned(numbers, now)
+		s.assigned.Advance(s.found.scanned(numbers, now))
 	}
 	return assigned, err
 }
@@ -213,7 +185,7 @@ const deleteBatch = 20_000
 // are chosen before both checks, so a change that becomes visible after them, for a reader that began after them,
 // stays. Dropped changes leave a gap in the positions, which a reader notices.
 func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error {
-	from := s.next(&s.dropped)
+	from := s.dropped.Next()
 	var upTo int64
 	older := func(ctx context.Context, c store.Conn) (found bool, err error) {
 		length := c.Dialect().Length("orders")
@@ -248,7 +220,7 @@ func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Co
 		return err
 	})
 	if err == nil && upTo > 0 {
-		s.advance(&s.dropped, upTo-lateChanges)
+		s.dropped.Advance(upTo - lateChanges)
 	}
 	return err
 }
@@ -257,7 +229,7 @@ func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Co
 // transaction are deleted together, with the last of them. After an error, a part may be deleted.
 func (s *Store) DeleteChanges(ctx context.Context, upTo int64) error {
 	const op = "events: delete changes"
-	for from := s.next(&s.deleted); ; {
+	for from := s.deleted.Next(); ; {
 		last, err := store.ViewRow(ctx, s.db, op, store.Column[int64], `SELECT coalesce(max(position), 0) FROM (
 			SELECT position FROM outbox WHERE position > $1 AND position <= $2 ORDER BY position LIMIT $3
 		) AS next`, from, upTo, deleteBatch)
@@ -265,7 +237,7 @@ func (s *Store) DeleteChanges(ctx context.Context, upTo int64) error {
 			return err
 		}
 		if last == 0 {
-			s.advance(&s.deleted, upTo)
+			s.deleted.Advance(upTo)
 			return nil
 		}
 		const remove = "DELETE FROM outbox WHERE position > $1 AND position <= $2"
