@@ -5,14 +5,22 @@ import (
 	"crypto/rand"
 	"time"
 
+	"sluice/backend/events"
 	"sluice/backend/store"
 )
 
 // Store keeps queued messages and the subscriptions of browsers. It is safe for concurrent use.
-type Store struct{ db *store.DB }
+type Store struct {
+	db     *store.DB
+	leased events.ScanBound // milliseconds of due_at, less lateMessage
+}
 
 // NewStore returns the Store in db.
-func NewStore(db *store.DB) *Store { return &Store{db} }
+func NewStore(db *store.DB) *Store { return &Store{db: db} }
+
+// lateMessage is how much later than messages that were leased another one may become visible without a delay: its
+// transaction began before theirs and committed after them.
+const lateMessage = time.Second
 
 // Delivery is a leased message: one event for one subscription.
 type Delivery struct {
@@ -22,6 +30,7 @@ type Delivery struct {
 	Attempts       int          // including the current one
 	Subscription   Subscription // its ID is 0 if the subscription was deleted
 
+	due   time.Time
 	lease string // unique
 }
 
@@ -58,19 +67,21 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 
 // Lease leases up to limit due messages. A message whose lease has expired is due again.
 func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all []Delivery, err error) {
+	from := s.leased.Next()
 	due := func(c store.Conn) string {
-		return " FROM notifications WHERE settled_at IS NULL AND due_at <= " + c.Dialect().Now + " ORDER BY due_at LIMIT $1"
+		return " FROM notifications WHERE settled_at IS NULL AND due_at <= " + c.Dialect().Now +
+			" AND due_at > " + c.Dialect().Millis("$2") + " ORDER BY due_at LIMIT $1"
 	}
 	_, err = s.db.UpdateIf(ctx, "notify: lease", func(ctx context.Context, c store.Conn) (bool, error) {
-		return store.Exists(ctx, c, "SELECT event_id"+due(c), 1)
+		return store.Exists(ctx, c, "SELECT event_id"+due(c), 1, from)
 	}, func(ctx context.Context, c store.Conn) error {
 		d, id := c.Dialect(), rand.Text()
 		all, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
 			v := Delivery{lease: id}
-			err := row.Scan(&v.EventID, &v.SubscriptionID, &v.Body, &v.Attempts)
+			err := row.Scan(&v.EventID, &v.SubscriptionID, &v.Body, &v.Attempts, store.Time(&v.due))
 			v.Attempts++
 			return v, err
-		}, "SELECT event_id, subscription_id, body, attempts"+due(c)+d.SkipLocked, limit)
+		}, "SELECT event_id, subscription_id, body, attempts, due_at"+due(c)+d.SkipLocked, limit, from)
 		if err != nil || len(all) == 0 {
 			return err
 		}
@@ -87,6 +98,9 @@ func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all 
 	})
 	if err != nil {
 		return nil, err
+	}
+	if len(all) > 0 {
+		s.leased.Advance(all[0].due.Add(-lateMessage).UnixMilli() - 1)
 	}
 	return all, nil
 }
