@@ -63,8 +63,7 @@ func (t *Tracer) Batch(ctx context.Context, step Step, n int, items []Item) (con
 	if len(links) == 0 {
 		return ctx, nil
 	}
-	ctx, b.span = t.tracer.Start(ctx, step.name(), trace.WithNewRoot(), trace.WithSpanKind(step.kind()),
-		trace.WithTimestamp(step.Began), trace.WithLinks(links...), trace.WithAttributes(step.attributes()...),
+	ctx, b.span = t.start(ctx, step, trace.WithNewRoot(), trace.WithLinks(links...),
 		trace.WithAttributes(attribute.Int("messaging.batch.message_count", n)))
 	return ctx, b
 }
@@ -76,12 +75,9 @@ func (b *Batch) End(err error, failed map[sale.OrderID]string) {
 	}
 	end := time.Now()
 	for i, item := range b.items {
-		_, span := b.tracer.tracer.Start(
-			trace.ContextWithRemoteSpanContext(context.Background(), b.parents[i]), b.step.name(),
-			trace.WithSpanKind(b.step.kind()), trace.WithTimestamp(b.step.Began),
-			trace.WithLinks(trace.Link{SpanContext: b.span.SpanContext()}), trace.WithAttributes(b.step.attributes()...),
-			trace.WithAttributes(item.attributes()...),
-		)
+		parent := trace.ContextWithRemoteSpanContext(context.Background(), b.parents[i])
+		_, span := b.tracer.start(parent, b.step, trace.WithLinks(trace.Link{SpanContext: b.span.SpanContext()}),
+			trace.WithAttributes(item.attributes()...))
 		if reason, isFailed := failed[item.Order]; isFailed {
 			tracing.Fail(span, "rejected", reason)
 		} else if err != nil {
@@ -109,23 +105,22 @@ func (i Item) attributes() []attribute.KeyValue {
 	return all
 }
 
-func (s Step) name() string { return s.Operation + " " + s.Destination }
-
-func (s Step) kind() trace.SpanKind {
+// start starts a span of a step.
+func (t *Tracer) start(
+	ctx context.Context, s Step, options ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
+	kind := trace.SpanKindConsumer
 	if s.Operation == "send" {
-		return trace.SpanKindProducer
+		kind = trace.SpanKindProducer
 	}
-	return trace.SpanKindConsumer
-}
-
-func (s Step) attributes() []attribute.KeyValue {
-	all := []attribute.KeyValue{
+	attributes := []attribute.KeyValue{
 		attribute.String("messaging.system", "redis"), attribute.String("messaging.operation.name", s.Operation),
 		attribute.String("messaging.operation.type", s.Operation),
 		attribute.String("messaging.destination.name", s.Destination),
 	}
 	if s.Group != "" {
-		all = append(all, attribute.String("messaging.consumer.group.name", s.Group))
+		attributes = append(attributes, attribute.String("messaging.consumer.group.name", s.Group))
 	}
-	return all
+	return t.tracer.Start(ctx, s.Operation+" "+s.Destination, append(options,
+		trace.WithSpanKind(kind), trace.WithTimestamp(s.Began), trace.WithAttributes(attributes...))...)
 }

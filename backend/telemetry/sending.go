@@ -19,11 +19,8 @@ func (r *Request) Send(saleID string) *Sending {
 	if r == nil {
 		return nil
 	}
-	step := Step{Operation: "send", Destination: "orders"}
-	_, span := r.tracer.tracer.Start(
-		r.ctx, step.name(), trace.WithSpanKind(step.kind()), trace.WithAttributes(step.attributes()...),
-		trace.WithAttributes(attribute.String("sluice.sale.id", saleID)),
-	)
+	_, span := r.tracer.start(r.ctx, Step{Operation: "send", Destination: "orders"},
+		trace.WithAttributes(attribute.String("sluice.sale.id", saleID)))
 	return &Sending{r.span, span}
 }
 
