@@ -10,17 +10,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Fail sets the status of a span to an error. kind is its error.type, which has few values.
+// Fail sets the status of a span to an error, with the Text of the reason. kind is its error.type, which has few
+// values.
 func Fail(span trace.Span, kind, reason string) {
-	span.SetStatus(codes.Error, reason)
+	span.SetStatus(codes.Error, Text(reason))
 	span.SetAttributes(attribute.String("error.type", kind))
 }
 
-// MaxText bounds recorded text from a client, in bytes.
+// MaxText bounds recorded text from a client or a server, in bytes.
 const MaxText = 1 << 10
 
-// Text returns a copy of s that is valid UTF-8 and of bounded length. Use it for text from a client: one invalid byte
-// prevents the export of the whole batch.
+// Text returns a copy of s that is valid UTF-8 and of bounded length. Use it for text from a client or a server: one
+// invalid byte prevents the export of the whole batch.
 func Text(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -75,6 +76,36 @@ func TestUpload(t *testing.T) {
 	s.tls = nil
 	if err := newUploader(s).UploadTraces(t.Context(), someSpans); err == nil {
 		t.Error("a certificate of an unknown authority is accepted")
+	}
+}
+
+// One invalid byte would prevent the export of the whole batch.
+func TestReasonOfAFailureIsExportedAsUTF8(t *testing.T) {
+	var got collector.ExportTraceServiceRequest
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err := errors.Join(err, proto.Unmarshal(body, &got)); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	p, err := Open(t.Context(), Config{
+		Getenv:  variables("OTEL_EXPORTER_OTLP_ENDPOINT=" + server.URL + " OTEL_TRACES_SAMPLER=always_on"),
+		Service: "test", Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := p.Tracer("test").Start(t.Context(), "EVALSHA")
+	Fail(span, "ERR", "no \xff "+strings.Repeat("x", 2*MaxText))
+	span.End()
+	p.Close()
+	if len(got.GetResourceSpans()) != 1 {
+		t.Fatalf("got %v", &got)
+	}
+	status := got.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()[0].GetStatus().GetMessage()
+	if !strings.HasPrefix(status, "no \uFFFD xxx") || len(status) != MaxText {
+		t.Errorf("status %q", status)
 	}
 }
 
