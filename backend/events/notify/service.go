@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/backend/events"
+	"sluice/backend/store"
 	"sluice/internal/loop"
 )
 
@@ -82,7 +83,7 @@ func (s *Service) Handle(ctx context.Context, batch []events.Event) error {
 		if e.Buyer == "" {
 			return fmt.Errorf("notify: %w: order %s has no buyer", events.ErrPermanent, e.OrderID)
 		}
-		messages = append(messages, QueuedEvent{EventID: e.ID, Buyer: e.Buyer, Body: e.Encode()})
+		messages = append(messages, QueuedEvent{EventID: e.ID, Buyer: store.Text(e.Buyer), Body: e.Encode()})
 	}
 	if len(messages) == 0 || s.cfg.Web == nil {
 		return nil

@@ -34,21 +34,19 @@ type Delivery struct {
 	lease string // unique
 }
 
-// QueuedEvent is an event to be queued for its buyer.
-type QueuedEvent struct{ EventID, Buyer, Body string }
+// QueuedEvent is an event to be queued for its buyer, and the record of it. Its texts are those of store.Text.
+type QueuedEvent struct {
+	EventID string `json:"event_id"`
+	Buyer   string `json:"of_buyer"`
+	Body    string `json:"body"`
+}
 
 // Enqueue queues each event once for each current subscription of its buyer. Messages that are stored already, sent
 // or not, are left unchanged.
 func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
-	type record struct {
-		Event string `json:"event_id"`
-		Buyer string `json:"of_buyer"`
-		Body  string `json:"body"`
-	}
-	records, buyers := make([]record, len(batch)), make([]string, len(batch))
+	buyers := make([]string, len(batch))
 	for i, e := range batch {
-		buyers[i] = store.Text(e.Buyer)
-		records[i] = record{e.EventID, buyers[i], store.Text(e.Body)}
+		buyers[i] = e.Buyer
 	}
 	_, err := s.db.UpdateIf(ctx, "notify: enqueue", func(ctx context.Context, c store.Conn) (bool, error) {
 		subscribed := "SELECT id FROM web_push_subscriptions WHERE buyer " + c.Dialect().In("$1") + " LIMIT 1"
@@ -59,7 +57,7 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 			SELECT event_id, id, body, `+d.Now+`
 			FROM (`+d.Records("$1", "event_id text, of_buyer text, body text")+`) AS queued
 				JOIN web_push_subscriptions ON buyer = of_buyer
-			WHERE true ORDER BY event_id, id ON CONFLICT (event_id, subscription_id) DO NOTHING`, store.JSON(records))
+			WHERE true ORDER BY event_id, id ON CONFLICT (event_id, subscription_id) DO NOTHING`, store.JSON(batch))
 		return err
 	})
 	return err

@@ -170,11 +170,11 @@ func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err err
 	if e.State == EndpointDisabled {
 		return "", fmt.Errorf("it is disabled: %w", sale.ErrConflict)
 	}
-	ping := Delivery{
+	ping := NewDelivery{
 		ID: ID(pingPrefix+strings.ToLower(rand.Text()[:12]), id), EndpointID: id, Sequence: SequenceUnordered, Type: TypePing,
 		Body: encode(payload{TypePing, time.Now().UTC().Truncate(time.Millisecond), pingData{id}}),
 	}
-	_, err = d.store.AddDeliveries(ctx, []Delivery{ping})
+	_, err = d.store.AddDeliveries(ctx, []NewDelivery{ping})
 	return ping.ID, err
 }
 

@@ -55,26 +55,23 @@ func inOrderSequence(table, sequence, endpoint string) string {
 		" AND " + table + ".endpoint_id || '' = " + endpoint
 }
 
+// NewDelivery is a delivery to be stored, and the record of its row. Its texts are those of store.Text.
+type NewDelivery struct {
+	ID         string `json:"id"`
+	EndpointID string `json:"endpoint_id"`
+	Position   int64  `json:"position"`
+	Sequence   int64  `json:"sequence"`
+	Type       string `json:"type"`
+	Body       string `json:"body"`
+}
+
 const deliveryRecord = "id text, endpoint_id text, position bigint, sequence bigint, type text, body text"
 
-// AddDeliveries stores new deliveries (ID, EndpointID, Position, Sequence, Type, Body) and returns how many were new. A
-// delivery is due immediately or, if earlier ones of its sequence wait, when they are. A stored delivery is left
-// unchanged.
-func (s *Store) AddDeliveries(ctx context.Context, all []Delivery) (added int64, err error) {
+// AddDeliveries stores deliveries and returns how many were new. A delivery is due immediately or, if earlier ones of
+// its sequence wait, when they are. A stored delivery is left unchanged.
+func (s *Store) AddDeliveries(ctx context.Context, all []NewDelivery) (added int64, err error) {
 	if len(all) == 0 {
 		return 0, nil
-	}
-	type record struct {
-		ID       string `json:"id"`
-		Endpoint string `json:"endpoint_id"`
-		Position int64  `json:"position"`
-		Sequence int64  `json:"sequence"`
-		Type     string `json:"type"`
-		Body     string `json:"body"`
-	}
-	records := make([]record, len(all))
-	for i, d := range all {
-		records[i] = record{store.Text(d.ID), d.EndpointID, d.Position, d.Sequence, store.Text(d.Type), store.Text(d.Body)}
 	}
 	d := s.db.Dialect()
 	return store.UpdateRows(ctx, s.db, "webhook: add deliveries", `INSERT INTO webhook_deliveries
@@ -84,7 +81,7 @@ func (s *Store) AddDeliveries(ctx context.Context, all []Delivery) (added int64,
 				WHERE `+inOrderSequence("ahead", "added.sequence", "added.endpoint_id")+`
 					AND ahead.due_at > `+d.Now+`) END, `+d.Now+`)
 		FROM (`+d.Records("$1", deliveryRecord)+`) AS added
-		WHERE true ORDER BY added.position, added.endpoint_id ON CONFLICT (id) DO NOTHING`, store.JSON(records))
+		WHERE true ORDER BY added.position, added.endpoint_id ON CONFLICT (id) DO NOTHING`, store.JSON(all))
 }
 
 // DueEndpoints returns the ids of the endpoints that may have a due delivery, except those in served.

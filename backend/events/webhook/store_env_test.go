@@ -49,9 +49,9 @@ func (e *env) endpoint(t *testing.T, id string, strict bool) Endpoint {
 // add adds deliveries to an endpoint, one for each "sequence:position".
 func (e *env) add(t *testing.T, endpoint string, sequencesAndPositions ...string) {
 	t.Helper()
-	var all []Delivery
+	var all []NewDelivery
 	for _, text := range sequencesAndPositions {
-		d := Delivery{
+		d := NewDelivery{
 			EndpointID: endpoint,
 			ID:         text + "_" + endpoint,
 			Type:       "order.created",

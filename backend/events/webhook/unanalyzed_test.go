@@ -71,9 +71,9 @@ func newBurst(t *testing.T, url string, strict bool) *burst {
 // add adds n deliveries of n orders, in batches.
 func (w *burst) add(n, perBatch int) {
 	w.Helper()
-	all := make([]Delivery, n)
+	all := make([]NewDelivery, n)
 	for i := range all {
-		all[i] = Delivery{
+		all[i] = NewDelivery{
 			ID: fmt.Sprint("d", i), EndpointID: w.endpoint.ID, Position: int64(i + 1), Sequence: int64(1000 + i),
 			Type: "order.created", Body: "{}",
 		}

@@ -13,6 +13,7 @@ import (
 
 	"sluice/backend/events"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 // Group is the name of the consumer group.
@@ -76,7 +77,7 @@ func Handler(db *Store, added func(n int64)) events.Handler {
 		if err != nil {
 			return err
 		}
-		var all []Delivery
+		var all []NewDelivery
 		for _, v := range batch {
 			var body string
 			for _, e := range endpoints {
@@ -91,9 +92,9 @@ func Handler(db *Store, added func(n int64)) events.Handler {
 				if e.Strict {
 					sequence = SequenceStrict
 				}
-				all = append(all, Delivery{
-					ID: ID(v.ID, e.ID), EndpointID: e.ID, Position: v.Position, Sequence: sequence, Type: string(v.Type),
-					Body: body,
+				all = append(all, NewDelivery{
+					ID: ID(v.ID, e.ID), EndpointID: e.ID, Position: v.Position, Sequence: sequence,
+					Type: store.Text(string(v.Type)), Body: body,
 				})
 			}
 		}
