@@ -16,6 +16,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/events/notify"
 	"sluice/backend/events/points"
+	"sluice/backend/events/webhook"
 	"sluice/internal/assemble"
 	"sluice/internal/outbound"
 	"sluice/internal/plural"
@@ -48,8 +49,8 @@ func (g *groupFlags) finish(getenv func(string) string, bad *problems) {
 	var err error
 	g.cfg.Points, err = points.ParseRule(g.points)
 	bad.check("--points", err)
-	g.cfg.Webhooks.Client = bad.checkNetworks(
-		"--allow-private", g.private, outbound.Config{Timeout: g.cfg.Webhooks.Timeout})
+	g.cfg.Webhooks.Client = bad.checkNetworks("--allow-private", g.private,
+		outbound.Config{Timeout: g.cfg.Webhooks.Timeout, PerHost: webhook.MaxRequests})
 	g.cfg.WebPush.Key, g.cfg.WebPush.Client = bad.checkWebPush(g.vapid, getenv)
 	if contact := g.cfg.WebPush.Contact; contact != "" || g.vapid != "" {
 		bad.check("--web-push-contact", checkContact(contact))

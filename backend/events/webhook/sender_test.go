@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -100,9 +101,9 @@ func (s *shop) ids() map[string]int {
 // client reaches shops on loopback.
 func client(t *testing.T, timeout time.Duration) *outbound.Client {
 	t.Helper()
-	c := outbound.New(
-		outbound.Config{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout},
-	)
+	c := outbound.New(outbound.Config{
+		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Timeout: timeout, PerHost: MaxRequests,
+	})
 	t.Cleanup(c.Close)
 	return c
 }
@@ -237,6 +238,34 @@ func TestHangingEndpointDelaysNoOther(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Endpoints of a service that many shops use have the same host.
+func TestHangingEndpointsDelayNoOtherAtTheirHost(t *testing.T) {
+	release := make(chan struct{})
+	s := newShop(t, func(_ http.ResponseWriter, r *http.Request, _ string) bool {
+		if r.URL.Path != "/fine" {
+			<-release
+		}
+		return true
+	})
+	t.Cleanup(func() { close(release) })
+	c := client(t, 2*time.Minute)
+	b := newBench(t, c)
+	var fine Endpoint
+	for _, path := range []string{"/a", "/b", "/c", "/fine"} {
+		fine = b.admin.add(t, Settings{URL: new(s.URL + path)}, false)
+		s.secret = "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, secretBytes))
+		if err := b.RotateSecret(t.Context(), fine.ID, s.secret, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.publish(t, 40)
+	cfg := quick()
+	cfg.Drain = 10 * time.Millisecond
+	testenv.Run(t, NewSender(b.Store, c, everything, cfg).Run)
+	testenv.Eventually(t, 60*time.Second, "the endpoint that does not hang has all events",
+		func() bool { return b.show(t, fine.ID).Waiting == 0 })
 }
 
 func TestStrictEndpointGetsEverythingInOrder(t *testing.T) {
