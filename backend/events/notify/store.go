@@ -66,9 +66,10 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 // Lease leases up to limit due messages. A message whose lease has expired is due again.
 func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all []Delivery, err error) {
 	from := s.leased.Next()
+	// A pair of bounds of due_at alone would be selective for PostgreSQL without statistics, which then sorts the backlog.
 	due := func(c store.Conn) string {
 		return " FROM notifications WHERE settled_at IS NULL AND due_at <= " + c.Dialect().Now +
-			" AND due_at > " + c.Dialect().Millis("$2") + " ORDER BY due_at LIMIT $1"
+			" AND (due_at, event_id) > (" + c.Dialect().Millis("$2") + ", '') ORDER BY due_at LIMIT $1"
 	}
 	_, err = s.db.UpdateIf(ctx, "notify: lease", func(ctx context.Context, c store.Conn) (bool, error) {
 		return store.Exists(ctx, c, "SELECT event_id"+due(c), 1, from)
@@ -98,7 +99,7 @@ func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all 
 		return nil, err
 	}
 	if len(all) > 0 {
-		s.leased.Advance(all[0].due.Add(-lateMessage).UnixMilli() - 1)
+		s.leased.Advance(all[0].due.Add(-lateMessage).UnixMilli())
 	}
 	return all, nil
 }
