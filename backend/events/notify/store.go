@@ -3,9 +3,11 @@ package notify
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"time"
 
 	"sluice/backend/events"
+	"sluice/backend/sale"
 	"sluice/backend/store"
 )
 
@@ -30,7 +32,6 @@ type Delivery struct {
 	Attempts       int          // including the current one
 	Subscription   Subscription // its ID is 0 if the subscription was deleted
 
-	due   time.Time
 	lease string // unique
 }
 
@@ -71,26 +72,24 @@ func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all 
 		return " FROM notifications WHERE settled_at IS NULL AND due_at <= " + c.Dialect().Now +
 			" AND (due_at, event_id) > (" + c.Dialect().Millis("$2") + ", '') ORDER BY due_at LIMIT $1"
 	}
+	var oldest time.Time
 	_, err = s.db.UpdateIf(ctx, "notify: lease", func(ctx context.Context, c store.Conn) (bool, error) {
-		return store.Exists(ctx, c, "SELECT event_id"+due(c), 1, from)
+		err := store.Get(ctx, c, []any{store.Time(&oldest)}, "SELECT due_at"+due(c), 1, from)
+		if errors.Is(err, sale.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil, err
 	}, func(ctx context.Context, c store.Conn) error {
 		d, id := c.Dialect(), rand.Text()
 		all, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
 			v := Delivery{lease: id}
-			err := row.Scan(&v.EventID, &v.SubscriptionID, &v.Body, &v.Attempts, store.Time(&v.due))
-			v.Attempts++
+			err := row.Scan(&v.EventID, &v.SubscriptionID, &v.Body, &v.Attempts)
 			return v, err
-		}, "SELECT event_id, subscription_id, body, attempts, due_at"+due(c)+d.SkipLocked, limit, from)
+		}, "WITH due AS MATERIALIZED (SELECT event_id, subscription_id"+due(c)+d.SkipLocked+`)
+			UPDATE notifications SET attempts = attempts + 1, leased_by = $3, due_at = `+d.Ago("$4")+`
+			WHERE (event_id, subscription_id) IN (SELECT event_id, subscription_id FROM due)
+			RETURNING event_id, subscription_id, body, attempts`, limit, from, id, -lease.Milliseconds())
 		if err != nil || len(all) == 0 {
-			return err
-		}
-		keys := make([]message, len(all))
-		for i, v := range all {
-			keys[i] = message{v.EventID, v.SubscriptionID}
-		}
-		if _, err := c.Exec(ctx, "UPDATE notifications SET attempts = attempts + 1, leased_by = $2, due_at = "+d.Ago("$3")+
-			" FROM ("+d.Records("$1", messageColumns)+") AS leased WHERE "+isMessage,
-			store.JSON(keys), id, -lease.Milliseconds()); err != nil {
 			return err
 		}
 		return readSubscriptions(ctx, c, all)
@@ -99,21 +98,10 @@ func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all 
 		return nil, err
 	}
 	if len(all) > 0 {
-		s.leased.Advance(all[0].due.Add(-lateMessage).UnixMilli())
+		s.leased.Advance(oldest.Add(-lateMessage).UnixMilli())
 	}
 	return all, nil
 }
-
-// message is the key of a message, and a record with messageColumns.
-type message struct {
-	Event        string `json:"event"`
-	Subscription int64  `json:"subscription"`
-}
-
-const (
-	messageColumns = "event text, subscription bigint"
-	isMessage      = "event_id = event AND subscription_id = subscription"
-)
 
 // readSubscriptions sets the subscriptions of the deliveries.
 func readSubscriptions(ctx context.Context, c store.Conn, all []Delivery) error {

@@ -29,6 +29,12 @@ type Result struct {
 	Wait     time.Duration // until the next attempt, after Failed
 }
 
+// message is the key of a message.
+type message struct {
+	Event        string `json:"event"`
+	Subscription int64  `json:"subscription"`
+}
+
 // maxRefusals is the number of refused messages in a row after which a subscription is deleted.
 const maxRefusals = 10
 
@@ -61,8 +67,9 @@ func (s *Store) RecordResults(ctx context.Context, results []Result) error {
 			return m, row.Scan(&m.Event, &m.Subscription)
 		}, "UPDATE notifications SET leased_by = NULL, attempts = made, due_at = "+d.Ago("(0 - wait_ms)")+
 			", settled_at = CASE WHEN settled = 1 THEN "+d.Now+" END FROM ("+
-			d.Records("$1", messageColumns+", lease text, made integer, settled integer, wait_ms bigint")+
-			") AS result WHERE "+isMessage+" AND leased_by = lease RETURNING event_id, subscription_id", store.JSON(records))
+			d.Records("$1", "event text, subscription bigint, lease text, made integer, settled integer, wait_ms bigint")+
+			") AS result WHERE event_id = event AND subscription_id = subscription AND leased_by = lease "+
+			"RETURNING event_id, subscription_id", store.JSON(records))
 		if err != nil {
 			return err
 		}
