@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway"
+	"sluice/internal/edgeconfig"
 )
 
 // The proxies of contest gateway that run in a child process of this program.
@@ -57,7 +58,8 @@ func fast(ctx context.Context, ln net.Listener, upstream string) error {
 // edgeHere runs `sluice gateway` in this process, so that it can be profiled.
 func edgeHere(ctx context.Context, ln net.Listener, c childConfig) error {
 	g, err := gateway.New(gateway.Config{
-		Upstreams: []string{c.upstream}, PolicyPath: c.policy, Secret: secret, Logger: slog.New(slog.DiscardHandler),
+		Shared: edgeconfig.Shared{Upstreams: []string{c.upstream}, Secret: secret}, PolicyPath: c.policy,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err

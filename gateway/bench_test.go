@@ -44,7 +44,7 @@ func benchEdge(
 	b *testing.B, source string, behind *fasthttputil.InmemoryListener, spans *edgetrace.Recorder,
 ) *fasthttputil.InmemoryListener {
 	b.Helper()
-	g, err := New(Config{Upstreams: []string{"backend:80"}, PolicySource: []byte(source), Secret: secret, Spans: spans,
+	g, err := New(Config{Shared: shared("backend:80"), PolicySource: []byte(source), Spans: spans,
 		dial: func(context.Context, string) (net.Conn, error) { return behind.Dial() }})
 	if err != nil {
 		b.Fatal(err)

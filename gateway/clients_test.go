@@ -216,10 +216,15 @@ func TestTLS(t *testing.T) {
 }
 
 func TestIncompleteCertificateIsRejected(t *testing.T) {
-	for _, c := range []Config{{TLSCert: "/nowhere/cert.pem", TLSKey: "/nowhere/key.pem"}, {TLSCert: "x"}, {TLSKey: "x"}} {
-		c.Upstreams, c.Secret, c.PolicySource = []string{"127.0.0.1:1"}, secret, []byte(open)
-		if _, err := New(c); err == nil || !strings.Contains(err.Error(), "certificate") {
-			t.Errorf("%q, %q: %v", c.TLSCert, c.TLSKey, err)
+	for files, want := range map[[2]string]string{
+		{"/nowhere/cert.pem", "/nowhere/key.pem"}: "certificate",
+		{"x", ""}: "--tls-cert and --tls-key",
+		{"", "x"}: "--tls-cert and --tls-key",
+	} {
+		c := Config{Shared: shared("127.0.0.1:1"), PolicySource: []byte(open)}
+		c.TLSCert, c.TLSKey = files[0], files[1]
+		if _, err := New(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", files, err)
 		}
 	}
 }

@@ -12,37 +12,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/gateway/proxy"
+	"sluice/internal/edgeconfig"
 	"sluice/internal/edgetrace"
 	"sluice/internal/fleetlimit"
-	"sluice/internal/token"
 )
 
-// Config configures a Gateway. Upstreams, a policy, and Secret or TokenKeys (or both) are required; all other fields
-// have defaults.
+// Config configures a Gateway. A policy and what Shared requires are required; all other fields have defaults.
 type Config struct {
-	Upstreams []string // backends: host:port or http://host:port, at most 64
+	edgeconfig.Shared // at most 64 Upstreams; files are reloaded when they change; for a URL of TokenKeys see AwaitKeys
 
 	PolicyPath   string // policy file, reloaded when it changes
 	PolicySource []byte // the policy itself, if there is no file
-
-	Secret    string // HS256 key of tokens without a key id; at least 32 bytes
-	TokenKeys string // JWK Set with the keys of other tokens: a file, reloaded when it changes, or a URL, see AwaitKeys
-
-	token.Expect // issuer and audience of tokens
 
 	Logger    *slog.Logger          // default: no log
 	AccessLog io.Writer             // receives one JSON object a request, in the format of the nginx edge; default: no log
 	Registry  prometheus.Registerer // of one gateway; default: no metrics
 
 	Spans *edgetrace.Recorder // exports spans of sampled requests; default: no spans
-
-	// CORSOrigins are the origins of sites whose pages may call the API, such as https://shop.example; default: none.
-	CORSOrigins []string
-
-	PerClient     int    // concurrent requests of one client; default DefaultPerClient
-	ProxyProtocol bool   // connections begin with a PROXY header, which is used if the peer is in trusted_proxies
-	TLSCert       string // PEM file of a certificate chain, for HTTP/1.1 over TLS; reloaded when it changes
-	TLSKey        string // PEM file of its key
 
 	Fleet *fleetlimit.Client // leases for rules with scope = "fleet"; default: a policy with such a rule is invalid
 
@@ -64,7 +50,7 @@ func (c *Config) setDefaults() {
 	c.AnswerTimeout = cmp.Or(max(c.AnswerTimeout, 0), 5*time.Second)
 	c.WaitTimeout = cmp.Or(max(c.WaitTimeout, 0), 40*time.Second)
 	if c.PerClient <= 0 || c.PerClient > 65535 {
-		c.PerClient = DefaultPerClient
+		c.PerClient = edgeconfig.DefaultPerClient
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Random == nil {
@@ -75,9 +61,6 @@ func (c *Config) setDefaults() {
 		c.Now = func() time.Duration { return time.Since(start) }
 	}
 }
-
-// DefaultPerClient is the default limit of concurrent requests of one client, as at the nginx edge.
-const DefaultPerClient = 1000
 
 // maxBody is the largest request body, in bytes.
 const maxBody = 16 << 10

@@ -2,14 +2,11 @@ package gateway
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/valyala/fasthttp"
 
 	"sluice/gateway/internal/ascii"
-	"sluice/internal/origin"
 )
 
 // The headers of cross-origin requests. Those of the nginx edge are identical (nginx/conf.d/80-cors.conf).
@@ -22,16 +19,6 @@ const (
 
 // corsPath begins the paths of the API. Pages are not read by scripts of other sites, and documents allow all origins.
 var corsPath = []byte("/v1/")
-
-func checkOrigins(origins []string) error {
-	var errs []error
-	for _, o := range origins {
-		if err := origin.Check(o); err != nil {
-			errs = append(errs, fmt.Errorf("CORS origin %w", err))
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // allowOrigin notes the origin of a request to the API if it is allowed.
 func (g *Gateway) allowOrigin(x *exchange) {

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/gateway/proxy"
+	"sluice/internal/edgeconfig"
 	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
@@ -44,15 +45,19 @@ type edge struct {
 	stop     func() error // drains; returns what Serve returned
 }
 
+// shared returns the settings of an edge with these backends.
+func shared(backends ...string) edgeconfig.Shared {
+	return edgeconfig.Shared{Upstreams: backends, Secret: secret}
+}
+
 // serve starts a gateway in front of the backends.
 func serve(t testing.TB, source string, backends []string, change ...func(*Config)) *edge {
 	t.Helper()
 	e := &edge{registry: prometheus.NewRegistry(), log: &testenv.Buffer{}}
 	e.ms.Store(1_000_000)
 	config := Config{
-		Upstreams:    backends,
+		Shared:       shared(backends...),
 		PolicySource: []byte(source),
-		Secret:       secret,
 		Registry:     e.registry,
 		Logger:       slog.New(slog.NewTextHandler(e.log, nil)),
 		Now:          func() time.Duration { return time.Duration(e.ms.Load()) * time.Millisecond },

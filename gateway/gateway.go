@@ -74,17 +74,20 @@ func New(config Config) (*Gateway, error) {
 	if config.AccessLog != nil {
 		g.access = &accessLog{to: config.AccessLog, log: g.log}
 	}
-	var errs [5]error
+	var errs [4]error
 	var p *policy.Policy
 	registry := prometheus.NewRegistry()
 	// With a cache of tokens, because in a flood the same buyers return.
 	keyOptions := token.Options{Expect: config.Expect, Cache: cachedTokens}
-	g.keys, errs[0] = token.Open(config.TokenKeys, config.Secret, keyOptions)
-	g.certificate, errs[1] = readCertificate(config.TLSCert, config.TLSKey)
-	g.proxy, errs[2] = g.newProxy(registry)
+	errs[0] = errors.Join(g.config.Check()...)
+	g.keys, errs[1] = token.Open(config.TokenKeys, config.Secret, keyOptions)
+	g.certificate, errs[2] = readCertificate(config.TLSCert, config.TLSKey)
 	p, errs[3] = g.readPolicy()
-	errs[4] = checkOrigins(config.CORSOrigins)
 	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	var err error
+	if g.proxy, err = g.newProxy(registry); err != nil {
 		return nil, err
 	}
 	g.metrics = newMetrics(registry)

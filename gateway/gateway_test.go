@@ -33,7 +33,8 @@ func TestRequestAndResponseAreForwarded(t *testing.T) {
 // Two gateways cannot share a registry: the second one is an error, and leaves the metrics of the first.
 func TestSecondGatewayOfARegistryIsAnError(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	config := Config{Upstreams: []string{"127.0.0.1:1"}, Secret: secret, PolicySource: []byte(open), Registry: registry}
+	config := Config{Shared: shared("127.0.0.1:1"), PolicySource: []byte(open),
+		Registry: registry}
 	if _, err := New(config); err != nil {
 		t.Fatal(err)
 	}

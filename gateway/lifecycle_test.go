@@ -19,21 +19,23 @@ import (
 
 	"sluice/gateway/policy"
 	"sluice/gateway/proxy"
+	"sluice/internal/edgeconfig"
 	"sluice/test/testenv"
 )
 
 func TestNewReportsAllErrors(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	_, err := New(
-		Config{Upstreams: []string{"https://a", "b"}, PolicySource: []byte("return {}"), Secret: "short", Registry: registry},
+		Config{Shared: edgeconfig.Shared{Upstreams: []string{"https://a", "b"}, Secret: "short"},
+			PolicySource: []byte("return {}"), Registry: registry},
 	)
 	if err == nil {
 		t.Fatal("an invalid configuration is accepted")
 	}
 	want := []string{
+		`--upstream "https://a": backends are reached by http, and not by https`,
+		`--upstream "b": write host:port`,
 		"the token secret must have at least 32 bytes, and has 5",
-		`upstream "https://a": backends are reached by http, and not by https`,
-		`upstream "b": write host:port`,
 		"policy.lua:1: rules is missing: write rules = {} to limit nothing",
 	}
 	if got := strings.Split(err.Error(), "\n"); strings.Join(got, "\n") != strings.Join(want, "\n") {
@@ -43,10 +45,10 @@ func TestNewReportsAllErrors(t *testing.T) {
 	if !errors.As(err, &findings) {
 		t.Error("the errors of the policy are not policy.Findings")
 	}
-	for _, c := range []Config{{}, {Secret: secret, Upstreams: []string{"a:1"}}, {
-		Secret: secret, PolicySource: []byte(open),
-	},
-		{Secret: secret, PolicySource: []byte(open), Upstreams: strings.Fields(strings.Repeat("a:1 ", 65))}} {
+	for _, c := range []Config{
+		{}, {Shared: shared("a:1")}, {Shared: shared(), PolicySource: []byte(open)},
+		{Shared: shared(strings.Fields(strings.Repeat("a:1 ", 65))...), PolicySource: []byte(open)},
+	} {
 		if _, err := New(c); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
@@ -93,9 +95,8 @@ func TestDrainClosesConnectionsAfterTheTimeout(t *testing.T) {
 	defer close(release)
 	g, err := New(
 		Config{
-			Upstreams:    []string{b.address()},
+			Shared:       shared(b.address()),
 			PolicySource: []byte(open),
-			Secret:       secret,
 			Limits:       proxy.Limits{DrainTimeout: 200 * time.Millisecond},
 		},
 	)

@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -79,13 +78,10 @@ type certificate struct {
 	current           atomic.Pointer[tls.Certificate]
 }
 
-// readCertificate returns nil without an error if no files are named.
+// readCertificate returns nil without an error unless both files are named.
 func readCertificate(certPath, keyPath string) (*certificate, error) {
-	if certPath == "" && keyPath == "" {
-		return nil, nil
-	}
 	if certPath == "" || keyPath == "" {
-		return nil, errors.New("certificate or key missing: name both files, or none")
+		return nil, nil
 	}
 	c := &certificate{certPath: certPath, keyPath: keyPath}
 	_, err := c.read()

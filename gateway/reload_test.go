@@ -187,7 +187,7 @@ func TestReloadDoesNotBlockOnOtherFiles(t *testing.T) {
 func TestEmptyPolicyFileIsRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.lua")
 	write(t, path, "", 0)
-	if _, err := New(Config{Upstreams: []string{"127.0.0.1:1"}, PolicyPath: path, Secret: secret}); err == nil ||
+	if _, err := New(Config{Shared: shared("127.0.0.1:1"), PolicyPath: path}); err == nil ||
 		!strings.Contains(err.Error(), "this returns nothing") {
 		t.Errorf("New returned %v", err)
 	}
@@ -199,9 +199,8 @@ func reloading(t *testing.T, path string) (*Gateway, *testenv.Buffer) {
 	log := &testenv.Buffer{}
 	g, err := New(
 		Config{
-			Upstreams:  []string{"127.0.0.1:1"},
+			Shared:     shared("127.0.0.1:1"),
 			PolicyPath: path,
-			Secret:     secret,
 			Logger:     slog.New(slog.NewTextHandler(log, nil)),
 		},
 	)

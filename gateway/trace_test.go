@@ -28,7 +28,7 @@ func newTracer(t testing.TB) *tracer {
 	t.Helper()
 	r := &tracer{t: t, tokens: map[string]string{}}
 	var err error
-	r.Gateway, err = New(Config{Upstreams: []string{"127.0.0.1:1"}, PolicySource: []byte(open), Secret: secret,
+	r.Gateway, err = New(Config{Shared: shared("127.0.0.1:1"), PolicySource: []byte(open),
 		Now: func() time.Duration { return r.now }, Random: func(int) int { return 0 }})
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/edgeconfig"
 	"sluice/test/testenv"
 )
 
@@ -68,7 +69,7 @@ func TestConcurrentRequestsOfOneClientAreBounded(t *testing.T) {
 // The file for containers has the default of sluice edge.
 func TestTheContainersBoundIsTheDefault(t *testing.T) {
 	text, err := os.ReadFile("runtime/http.conf")
-	if want := fmt.Sprintf("\nlimit_conn sluice_clients %d;", DefaultPerClient); err != nil ||
+	if want := fmt.Sprintf("\nlimit_conn sluice_clients %d;", edgeconfig.DefaultPerClient); err != nil ||
 		!strings.Contains(string(text), want) {
 		t.Errorf("runtime/http.conf does not have %q, %v", want, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/edgeconfig"
 	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
@@ -48,6 +49,11 @@ type edge struct {
 
 	// Another test's httptest.Server closes the idle connections of http.DefaultTransport.
 	transport *http.Transport
+}
+
+// settings returns the settings of an edge with these backends.
+func settings(backends ...string) edgeconfig.Shared {
+	return edgeconfig.Shared{Upstreams: backends, Secret: secret}
 }
 
 // startEdge runs the working tree's edge with this policy in front of backends until the test ends. change may alter
@@ -84,7 +90,7 @@ func startEdgeThat(
 		backends = []string{echo(t).addr}
 	}
 	e.cfg = Config{
-		Listen: testenv.FreeAddress(t), Upstreams: backends, Secret: secret, Policy: e.policy,
+		Shared: settings(backends...), Listen: testenv.FreeAddress(t), Policy: e.policy,
 		Workers: 2, Root: "..", Prefix: filepath.Join(dir, "edge"), Log: e.log, Grace: 2 * time.Second,
 	}
 	if change != nil {

@@ -19,25 +19,19 @@ import (
 	"unicode"
 
 	"sluice/internal/address"
-	"sluice/internal/origin"
+	"sluice/internal/edgeconfig"
 	"sluice/internal/token"
 )
-
-// DefaultPerClient is the number of concurrent requests of one client.
-const DefaultPerClient = 1000
 
 // ErrConfig is wrapped by every error that a change of flags, the policy or the configuration files fixes. The message
 // has one line for each error.
 var ErrConfig = errors.New("edge")
 
-// Config describes one edge. Listen, Upstreams and one of Secret and TokenKeys are required.
+// Config describes one edge. Listen and what Shared requires are required.
 type Config struct {
-	Listen    string   // host:port; an empty host is every IPv4 address
-	Upstreams []string // backends: host:port, http://host:port or unix:/path
-	Secret    string   // verifies HS256 tokens without a kid; at least token.MinSecret bytes. Never written to a file
-	TokenKeys string   // JWK Set file of keys that verify tokens; read at every start and reload
+	edgeconfig.Shared // Secret is never written to a file; TokenKeys and the certificate are read at every start and reload
 
-	Issuer, Audience string // that tokens must have; "" is not checked
+	Listen string // host:port; an empty host is every IPv4 address
 
 	// KeysSocket is a Unix socket at which workers request newer TokenKeys, see package mirror. With it, workers follow
 	// that file without a reload, and must be able to read it.
@@ -51,16 +45,9 @@ type Config struct {
 
 	Version string // of sluice, for the metrics; "" is unknown
 
-	CORSOrigins []string // origins of sites whose pages may call the API, such as https://shop.example
-
 	Status  string // host:port of a listener for /metrics, which clients must not reach; "" is none
 	Policy  string // policy file; "" is lua/policy.lua of Root
 	Workers int    // worker processes; 0 is one a CPU
-
-	PerClient     int    // concurrent requests of one client; 0 is DefaultPerClient
-	ProxyProtocol bool   // every connection begins with a PROXY header, used when it comes from trusted_proxies
-	TLSCert       string // PEM file of a certificate and its chain: the listener speaks TLS, and HTTP/2 too
-	TLSKey        string // PEM file of its key
 
 	Root   string        // directory with nginx/ and lua/, used in place; "": the embedded files
 	Prefix string        // directory for generated files, logs and the pid; "": a temporary one, which Reload cannot find
@@ -79,7 +66,10 @@ func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(f
 // checked returns a copy with defaults and absolute paths, or an error that lists all errors.
 func (c Config) checked() (Config, error) {
 	var wrong faults
-	c.checkAddresses(&wrong)
+	c.checkListeners(&wrong)
+	for _, err := range c.Shared.Check() {
+		wrong.add("%v", err)
+	}
 	c.checkToken(&wrong)
 	c.checkOrigins(&wrong)
 	if c.Workers < 0 || c.Workers > 1024 {
@@ -96,13 +86,13 @@ func (c Config) checked() (Config, error) {
 	if c.Log == nil {
 		c.Log = os.Stderr
 	}
-	c.PerClient = cmp.Or(c.PerClient, DefaultPerClient)
+	c.PerClient = cmp.Or(c.PerClient, edgeconfig.DefaultPerClient)
 	c.Grace = cmp.Or(c.Grace, 20*time.Second)
 	return c, nil
 }
 
-// checkAddresses replaces the addresses by what the configuration of nginx names.
-func (c *Config) checkAddresses(wrong *faults) {
+// checkListeners replaces the addresses by what the configuration of nginx names.
+func (c *Config) checkListeners(wrong *faults) {
 	listen, err := listenAddress(c.Listen)
 	if err != nil {
 		wrong.add("--listen %q: %v", c.Listen, err)
@@ -115,16 +105,6 @@ func (c *Config) checkAddresses(wrong *faults) {
 		}
 		c.Status = status
 	}
-	if len(c.Upstreams) == 0 {
-		wrong.add("--upstream: name at least one backend")
-	}
-	upstreams := make([]string, len(c.Upstreams))
-	for i, upstream := range c.Upstreams {
-		if upstreams[i], err = address.Backend(upstream); err != nil {
-			wrong.add("--upstream %q: %v", upstream, err)
-		}
-	}
-	c.Upstreams = upstreams
 }
 
 func (c *Config) checkToken(wrong *faults) {
@@ -141,20 +121,16 @@ func (c *Config) checkToken(wrong *faults) {
 	}
 }
 
+// checkOrigins rejects two entries of a map that are equal.
 func (c *Config) checkOrigins(wrong *faults) {
 	for i, o := range c.CORSOrigins {
-		if err := origin.Check(o); err != nil {
-			wrong.add("--cors-origins: %v", err)
-		} else if slices.Contains(c.CORSOrigins[:i], o) {
+		if slices.Contains(c.CORSOrigins[:i], o) {
 			wrong.add("--cors-origins names %s twice", o)
 		}
 	}
 }
 
 func (c *Config) checkTLS(wrong *faults) {
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		wrong.add("--tls-cert and --tls-key go together")
-	}
 	for _, file := range [][2]string{{"--tls-cert", c.TLSCert}, {"--tls-key", c.TLSKey}} {
 		flag, path := file[0], file[1]
 		if info, err := os.Stat(path); path != "" && (err != nil || info.IsDir()) {

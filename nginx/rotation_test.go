@@ -65,7 +65,7 @@ func TestReloadTakesChangedKeys(t *testing.T) {
 
 func TestCheckRefusesBadKeys(t *testing.T) {
 	w := tokentest.New()
-	good := Config{Listen: "127.0.0.1:8080", Upstreams: []string{"127.0.0.1:8081"}, Secret: secret, Root: ".."}
+	good := Config{Listen: "127.0.0.1:8080", Root: "..", Shared: settings("127.0.0.1:8081")}
 	for _, c := range []struct{ secret, path, want string }{
 		{"", "", "the token secret must have at least 32 bytes, and has 0"},
 		{"short", w.File(t), "the token secret must have at least 32 bytes, and has 5"},

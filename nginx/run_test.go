@@ -20,7 +20,7 @@ import (
 
 func TestCheckRejectsWhatCannotRun(t *testing.T) {
 	requireBinary(t)
-	good := Config{Listen: "127.0.0.1:8080", Upstreams: []string{"127.0.0.1:8081"}, Secret: secret, Root: ".."}
+	good := Config{Listen: "127.0.0.1:8080", Root: "..", Shared: settings("127.0.0.1:8081")}
 	policy := filepath.Join(t.TempDir(), "policy.lua")
 	if err := os.WriteFile(policy,
 		[]byte("return {\n  rules = {\n    { name = 'ip', key = 'ip', rate = '20' },\n  },\n}\n"), 0o644); err != nil {
@@ -59,7 +59,10 @@ func TestCheckRejectsWhatCannotRun(t *testing.T) {
 			"port 0", func(c *Config) { c.Listen = "127.0.0.1:0" },
 			`edge: --listen "127.0.0.1:0": the port must be a number from 1 to 65535`,
 		},
-		{"no backend", func(c *Config) { c.Upstreams = nil }, "edge: --upstream: name at least one backend"},
+		{
+			"no backend", func(c *Config) { c.Upstreams = nil },
+			"edge: --upstream is missing: want http://host:port or unix:/path, once for each backend",
+		},
 		{
 			"https", func(c *Config) { c.Upstreams = []string{"https://x:1"} },
 			`edge: --upstream "https://x:1": backends are reached by http, and not by https`,
@@ -113,10 +116,9 @@ func TestCheckRejectsWhatCannotRun(t *testing.T) {
 func TestRunRejectsABadPolicyAndADirectoryInUse(t *testing.T) {
 	requireBinary(t)
 	cfg := Config{
-		Listen:    testenv.FreeAddress(t),
-		Upstreams: []string{"127.0.0.1:1"},
-		Secret:    secret,
-		Root:      "..",
+		Shared: settings("127.0.0.1:1"),
+		Listen: testenv.FreeAddress(t),
+		Root:   "..",
 	}
 	bad := cfg
 	bad.Policy = "../gateway/policy/testdata/bad/rate_zero.lua"
@@ -474,7 +476,7 @@ func TestRunReportsAnNginxThatCannotListen(t *testing.T) {
 	t.Parallel()
 	requireBinary(t)
 	log := &testenv.Buffer{}
-	cfg := Config{Listen: "192.0.2.1:8080", Upstreams: []string{"127.0.0.1:1"}, Secret: secret, Root: "..", Log: log}
+	cfg := Config{Shared: settings("127.0.0.1:1"), Listen: "192.0.2.1:8080", Root: "..", Log: log}
 	cfg.Listening = func() { t.Error("an nginx that cannot listen is reported as listening") }
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -496,7 +498,7 @@ func TestRunReportsThatNginxListens(t *testing.T) {
 		}
 	}
 	cfg := Config{
-		Listen: testenv.FreeAddress(t), Upstreams: []string{"127.0.0.1:1"}, Secret: secret,
+		Shared: settings("127.0.0.1:1"), Listen: testenv.FreeAddress(t),
 		Root: "..", Prefix: prefix, Log: log, Grace: 2 * time.Second,
 	}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)

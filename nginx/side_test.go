@@ -64,11 +64,10 @@ func startBoundServer(t *testing.T, f *variant, workers int, rate float64, burst
 	}
 	s := &boundServer{t: t, dir: filepath.Join(scratch, "edge"), address: testenv.FreeAddress(t)}
 	cfg, err := Config{
-		Listen:    s.address,
-		Upstreams: []string{"127.0.0.1:1"},
-		Secret:    secret,
-		Policy:    policy,
-		Workers:   workers,
+		Shared:  settings("127.0.0.1:1"),
+		Listen:  s.address,
+		Policy:  policy,
+		Workers: workers,
 	}.checked()
 	if err != nil {
 		t.Fatal(err)

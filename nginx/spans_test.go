@@ -157,7 +157,7 @@ func TestLinesWithoutAReaderDelayNothing(t *testing.T) {
 
 // nginx accepts every share. Without spans, no directive concerns them.
 func TestSpanDirectives(t *testing.T) {
-	c := Config{Listen: "127.0.0.1:80", Upstreams: []string{"127.0.0.1:81"}, Secret: secret, Root: ".."}
+	c := Config{Listen: "127.0.0.1:80", Root: "..", Shared: settings("127.0.0.1:81")}
 	for _, ratio := range []float64{0, 1e-9, 0.01, 1. / 3, 0.99999, 1} {
 		for _, follow := range []bool{false, true} {
 			c.Spans = &Spans{Address: "127.0.0.1:514", Tag: "abc", Metrics: "/tmp/y.sock", FollowParent: follow, Ratio: ratio}

@@ -427,7 +427,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"up --database postgres://10.0.0.4/x":         "--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only",
 		"gateway --upstream 10.0.0.1:1 --metrics foo": `--metrics "foo": want host:port, such as 127.0.0.1:9102`,
 		"edge --upstream 10.0.0.1:1 --metrics foo":    `--metrics "foo": want host:port, such as 127.0.0.1:9102`,
-		"gateway --upstream ftp://10.0.0.1:1":         `--upstream "ftp://10.0.0.1:1": want http://host:port or unix:/path`,
+		"gateway --upstream ftp://10.0.0.1:1":         `--upstream "ftp://10.0.0.1:1": backends are reached by http, and not by ftp`,
 	} {
 		t.Chdir(t.TempDir())
 		code, _, stderr := sluice(t, map[string]string{envSecret: strings.Repeat("x", 32)}, strings.Fields(line)...)

@@ -23,7 +23,7 @@ import (
 
 func (p *program) edgeCommand() *cobra.Command {
 	var cfg nginx.Config
-	var edge edgeFlags
+	var flags edgeFlags
 	var check bool
 	c := &cobra.Command{
 		Use:   "edge",
@@ -42,11 +42,11 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 			if !cmd.Flags().Changed("root") {
 				cfg.Root, cfg.Policy = workingRoot(), policyFile(cfg.Policy)
 			}
-			return edgeError(p.edge(cmd.Context(), cfg, edge, check))
+			return edgeError(p.edge(cmd.Context(), cfg, flags, check))
 		},
 	}
 	f := p.flags(c)
-	f.edge(&edge, "a reload reads a file again", "TLS and HTTP/2")
+	f.edge(&flags, "a reload reads a file again", "TLS and HTTP/2")
 	f.str(&cfg.Policy, "policy", envPolicy, "",
 		"policy file (default: lua/policy.lua of --root or of the working directory, else the built-in one)")
 	f.number(&cfg.Workers, "workers", "", 0, 0, 1024, "worker processes; 0: one per CPU")
@@ -73,27 +73,23 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 }
 
 // edge runs nginx with the helpers that the flags require, or checks its configuration.
-func (p *program) edge(ctx context.Context, cfg nginx.Config, edge edgeFlags, check bool) error {
+func (p *program) edge(ctx context.Context, cfg nginx.Config, flags edgeFlags, check bool) error {
 	if file := edgePolicy(cfg); file != "" {
 		read, err := policy.Read(file)
-		if err == nil && edge.limitRedis == "" {
+		if err == nil && flags.limitRedis == "" {
 			err = read.CheckFleet(file)
 		}
 		if err != nil {
 			return usageError{Err: err}
 		}
 	}
-	cfg.Listen, cfg.Upstreams, cfg.TokenKeys = edge.listen, edge.upstreams, edge.tokenKeys
-	cfg.Issuer, cfg.Audience = edge.expect.Issuer, edge.expect.Audience
-	cfg.PerClient, cfg.ProxyProtocol = edge.perClient, edge.proxyProtocol
-	cfg.TLSCert, cfg.TLSKey = edge.tlsCert, edge.tlsKey
-	cfg.CORSOrigins = edge.corsOrigins
+	cfg.Shared, cfg.Listen = flags.Shared, flags.listen
 	errorLog := &nginxLog{log: p.logger()}
 	defer errorLog.end()
-	cfg.Secret, cfg.Log, cfg.Version = p.getenv(envSecret), errorLog, version
+	cfg.Log, cfg.Version = errorLog, version
 	signals, stop := received(syscall.SIGHUP)
 	defer stop()
-	run := func(ctx context.Context) error { return p.runEdge(ctx, &cfg, edge.listen, signals) }
+	run := func(ctx context.Context) error { return p.runEdge(ctx, &cfg, flags.listen, signals) }
 	if check {
 		cfg.Prefix = ""
 		run = func(ctx context.Context) error {
@@ -104,13 +100,13 @@ func (p *program) edge(ctx context.Context, cfg nginx.Config, edge edgeFlags, ch
 			return err
 		}
 	}
-	if token.IsURL(edge.tokenKeys) {
+	if token.IsURL(flags.TokenKeys) {
 		plain := run
-		run = func(ctx context.Context) error { return p.mirrored(ctx, edge.keys, &cfg, plain) }
+		run = func(ctx context.Context) error { return p.mirrored(ctx, flags.keys, &cfg, plain) }
 	}
-	if edge.limitRedis != "" {
+	if flags.limitRedis != "" {
 		plain := run
-		run = func(ctx context.Context) error { return p.leasing(ctx, edge.limitRedis, &cfg, plain) }
+		run = func(ctx context.Context) error { return p.leasing(ctx, flags.limitRedis, &cfg, plain) }
 	}
 	return p.tracedEdge(ctx, &cfg, run)
 }
@@ -268,7 +264,8 @@ connections. A client that sends at that moment sees a reset and must repeat its
 		Example: `  sluice edge reload
   sluice edge reload --prefix /var/lib/sluice-edge`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			running := nginx.Config{Prefix: *prefix, Secret: p.getenv(envSecret), Log: p.errOut}
+			running := nginx.Config{Prefix: *prefix, Log: p.errOut}
+			running.Secret = p.getenv(envSecret)
 			err := reloadEdge(cmd.Context(), running)
 			if bad, ok := errors.AsType[policyError](err); ok {
 				fmt.Fprintln(p.errOut, bad) // as sluice policy check does

@@ -12,10 +12,9 @@ import (
 
 	"sluice/backend/redis/redisconn"
 	"sluice/internal/assemble"
+	"sluice/internal/edgeconfig"
 	"sluice/internal/origin"
 	"sluice/internal/token"
-	"sluice/internal/unixsocket"
-	"sluice/nginx"
 )
 
 // The environment. Flags win over it, and it wins over the defaults.
@@ -153,56 +152,36 @@ func (f *flagSet) expect(to *token.Expect) {
 
 // edgeFlags are the flags of both edges.
 type edgeFlags struct {
-	listen, tokenKeys, secret string
-	expect                    token.Expect
-	keys                      *token.Keys // of tokenKeys and secret
-	upstreams                 []string
-	perClient                 int
-	proxyProtocol             bool
-	tlsCert, tlsKey           string
-	corsOrigins               []string
-	limitRedis                string
+	edgeconfig.Shared
+	listen, limitRedis string
+	keys               *token.Keys // of TokenKeys and Secret
 }
 
 // edge declares them. keysRead states when the token keys are read again; spoken are the protocols that a certificate
 // enables.
 func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
-	to.secret = f.getenv(envSecret)
+	to.Secret = f.getenv(envSecret)
 	f.listen(&to.listen, "listen", envListen, defaultListen, "address to listen on, host:port")
-	f.list(&to.upstreams, "upstream", envUpstream,
+	f.list(&to.Upstreams, "upstream", envUpstream,
 		"a backend, http://host:port, or unix:/path on this machine; repeatable")
-	f.str(&to.tokenKeys, "token-keys", envKeys, "", keysHelp+"; "+keysRead)
-	f.expect(&to.expect)
-	f.corsOrigins(&to.corsOrigins)
-	f.number(&to.perClient, "per-client", "", nginx.DefaultPerClient, 1, 65535,
+	f.str(&to.TokenKeys, "token-keys", envKeys, "", keysHelp+"; "+keysRead)
+	f.expect(&to.Expect)
+	f.corsOrigins(&to.CORSOrigins)
+	f.number(&to.PerClient, "per-client", "", edgeconfig.DefaultPerClient, 1, 65535,
 		"maximum concurrent requests of one client")
 	f.str(&to.limitRedis, "limit-redis", envLimitRedis, "", "Redis of the rules with scope = \"fleet\", "+
 		"redis://host:port/db, unix:///path?db=N, or redis://sentinel:26379/db?master_name=NAME; the same at all edges")
-	f.BoolVar(&to.proxyProtocol, "proxy-protocol", false,
+	f.BoolVar(&to.ProxyProtocol, "proxy-protocol", false,
 		"every connection begins with a PROXY header (v1 or v2), used if it comes from the policy's trusted_proxies")
-	f.StringVar(&to.tlsCert, "tls-cert", "", "certificate with its chain, PEM: serve "+spoken)
-	f.StringVar(&to.tlsKey, "tls-key", "", "private key of --tls-cert, PEM")
+	f.StringVar(&to.TLSCert, "tls-cert", "", "certificate with its chain, PEM: serve "+spoken)
+	f.StringVar(&to.TLSKey, "tls-key", "", "private key of --tls-cert, PEM")
 	f.check(func(bad *problems) {
-		if len(to.upstreams) == 0 {
-			bad.add("--upstream is missing: want http://host:port or unix:/path, once for each backend")
+		for _, err := range to.Shared.Check() {
+			bad.add("%v", err)
 		}
-		for i, raw := range to.upstreams {
-			if unixsocket.IsAddress(raw) {
-				bad.checkSocket("upstream", raw)
-				continue
-			}
-			raw = withScheme(raw)
-			to.upstreams[i] = raw
-			if u, err := parseOrigin(raw); err != nil || u.Scheme != "http" || u.Port() == "" {
-				bad.add("--upstream %q: want http://host:port or unix:/path", raw)
-			}
-		}
-		to.keys = bad.checkTokens(to.secret, to.tokenKeys, to.expect)
-		bad.checkPEM("tls-cert", to.tlsCert)
-		bad.checkPEM("tls-key", to.tlsKey)
-		if (to.tlsCert == "") != (to.tlsKey == "") {
-			bad.add("--tls-cert and --tls-key go together")
-		}
+		to.keys = bad.checkTokens(to.Secret, to.TokenKeys, to.Expect)
+		bad.checkPEM("tls-cert", to.TLSCert)
+		bad.checkPEM("tls-key", to.TLSKey)
 		if to.limitRedis != "" {
 			bad.checkLimitRedis(f.source("limit-redis", envLimitRedis), to.limitRedis)
 		}

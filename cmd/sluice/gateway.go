@@ -72,9 +72,7 @@ func (p *program) gateway(ctx context.Context, flags gatewayFlags) error {
 		return err
 	}
 	defer closeFleet()
-	cfg.Upstreams, cfg.Secret, cfg.TokenKeys, cfg.Expect = flags.upstreams, flags.secret, flags.tokenKeys, flags.expect
-	cfg.PerClient, cfg.ProxyProtocol = flags.perClient, flags.proxyProtocol
-	cfg.TLSCert, cfg.TLSKey, cfg.CORSOrigins = flags.tlsCert, flags.tlsKey, flags.corsOrigins
+	cfg.Shared = flags.Shared
 	cfg.Logger, cfg.Registry, cfg.SaleNotifications = log, registry, true
 	cfg.Spans, cfg.AccessLog, cfg.Fleet = edgetrace.New(spans), access, fleet
 	g, err := gateway.New(cfg)

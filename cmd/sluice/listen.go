@@ -25,10 +25,10 @@ func (f *flagSet) listen(to *string, name, env, def, help string) {
 func (f *flagSet) listenOrSocket(to *string, name, env, def, help string) {
 	f.str(to, name, env, def, help)
 	f.check(func(bad *problems) {
-		if unixsocket.IsAddress(*to) {
-			bad.checkSocket(name, *to)
-		} else {
+		if !unixsocket.IsAddress(*to) {
 			bad.checkHostPort(name, *to, defaultListen+", or unix:/path")
+		} else if err := unixsocket.Check(*to); err != nil {
+			bad.add("--%s %q: %v", name, *to, err)
 		}
 	})
 }
@@ -40,13 +40,6 @@ func (m *problems) checkHostPort(flag, addr, examples string) {
 		m.add("--%s %q: want host:port, such as %s", flag, addr, examples)
 	} else if number, err := strconv.Atoi(port); err == nil && number > math.MaxUint16 {
 		m.add("--%s %q: a port is at most %d", flag, addr, math.MaxUint16)
-	}
-}
-
-// checkSocket checks an address that begins with unix:.
-func (m *problems) checkSocket(flag, addr string) {
-	if err := unixsocket.Check(addr); err != nil {
-		m.add("--%s %q: %v", flag, addr, err)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"sluice/gateway"
 	"sluice/gateway/policy"
 	"sluice/internal/assemble"
+	"sluice/internal/edgeconfig"
 	"sluice/internal/edgetrace"
 	"sluice/internal/fleetlimit"
 	"sluice/lua"
@@ -219,24 +220,26 @@ func (p *program) startGateway(
 	ctx context.Context, flags upFlags, backend net.Listener, registry *prometheus.Registry, spans *edgetrace.Recorder,
 	fleet *fleetlimit.Client,
 ) (*gateway.Gateway, error) {
-	edge, err := gateway.New(gateway.Config{
-		Upstreams:         []string{"http://" + backend.Addr().String()},
-		Secret:            flags.secret,
-		TokenKeys:         flags.tokenKeys,
-		Expect:            flags.expect,
+	g, err := gateway.New(gateway.Config{
+		Shared: edgeconfig.Shared{
+			Upstreams:   []string{backend.Addr().String()},
+			Secret:      flags.secret,
+			TokenKeys:   flags.tokenKeys,
+			Expect:      flags.expect,
+			CORSOrigins: flags.corsOrigins,
+		},
 		PolicyPath:        flags.policy,
 		PolicySource:      lua.Policy,
 		Logger:            p.logger(),
 		Registry:          registry,
 		Spans:             spans,
 		SaleNotifications: true,
-		CORSOrigins:       flags.corsOrigins,
 		Fleet:             fleet,
 	})
 	if err != nil {
 		return nil, usage("%w", err)
 	}
-	return edge, edge.AwaitKeys(ctx)
+	return g, g.AwaitKeys(ctx)
 }
 
 // workStages are the worker and the consumer groups, which give each other no work. The worker of an embedded Redis

@@ -24,7 +24,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -33,13 +32,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
-	"sluice/internal/address"
 	"sluice/internal/unixsocket"
 )
 
 // Config configures a Proxy. All fields are required unless marked optional.
 type Config struct {
-	Upstreams []string // host:port, http://host:port or unix:/path; 1 to 64
+	Upstreams []string // host:port or unix:/path; 1 to 64
 
 	Handler  fasthttp.RequestHandler                   // answers a request, usually with Forward
 	Rejected func(ctx *fasthttp.RequestCtx, err error) // answers a request that cannot be parsed
@@ -92,19 +90,14 @@ type Proxy struct {
 	endStreams context.CancelFunc
 }
 
-// New returns a proxy for the given backends. It does not connect to them. All configuration errors are reported
-// together.
+// New returns a proxy for the given backends. It does not connect to them.
 func New(config Config) (*Proxy, error) {
+	if n := len(config.Upstreams); n == 0 || n > maxUpstreams {
+		return nil, fmt.Errorf("%d upstreams: want 1 to %d", n, maxUpstreams)
+	}
 	config.setDefaults()
 	p := &Proxy{config: config, clock: newClock(), metrics: newMetrics(config.Registry)}
-	var errs []error
 	p.draining, p.endStreams = context.WithCancel(context.Background())
-	switch n := len(config.Upstreams); {
-	case n == 0:
-		errs = append(errs, errors.New("no upstream: name at least one backend"))
-	case n > maxUpstreams:
-		errs = append(errs, fmt.Errorf("%d upstreams: at most %d are supported", n, maxUpstreams))
-	}
 	dial := config.Dial
 	if dial == nil {
 		dialer := &net.Dialer{Timeout: config.DialTimeout}
@@ -113,13 +106,8 @@ func New(config Config) (*Proxy, error) {
 			return dialer.DialContext(ctx, network, to)
 		}
 	}
-	for _, raw := range config.Upstreams {
-		backend, err := address.Backend(raw)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("upstream %q: %w", raw, err))
-			continue
-		}
-		p.balancer.upstreams = append(p.balancer.upstreams, newUpstream(backend, dial, p.clock, p.metrics))
+	for _, address := range config.Upstreams {
+		p.balancer.upstreams = append(p.balancer.upstreams, newUpstream(address, dial, p.clock, p.metrics))
 	}
-	return p, errors.Join(errs...)
+	return p, nil
 }

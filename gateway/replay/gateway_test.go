@@ -13,6 +13,7 @@ import (
 	"sluice/gateway"
 	"sluice/gateway/policy"
 	"sluice/gateway/replay"
+	"sluice/internal/edgeconfig"
 	"sluice/internal/token/tokentest"
 	"sluice/test/testenv"
 )
@@ -33,9 +34,8 @@ func TestReplayMatchesTheGateway(t *testing.T) {
 	var log testenv.Buffer
 	g, err := gateway.New(
 		gateway.Config{
-			Upstreams:    []string{backend.Listener.Addr().String()},
+			Shared:       edgeconfig.Shared{Upstreams: []string{backend.Listener.Addr().String()}, Secret: secret},
 			PolicySource: source,
-			Secret:       secret,
 			AccessLog:    &log,
 		},
 	)

@@ -12,9 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"sluice/gateway"
-	"sluice/nginx"
 )
 
 // Each case has its own client and buckets, by the address that a trusted proxy sends.
@@ -584,9 +581,6 @@ func TestEdgesForwardTheSameHeaders(t *testing.T) {
 }
 
 func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
-	if gateway.DefaultPerClient != nginx.DefaultPerClient {
-		t.Errorf("the default is %d at the gateway and %d at nginx", gateway.DefaultPerClient, nginx.DefaultPerClient)
-	}
 	release := make(chan struct{})
 	arrived := make(chan struct{}, 8)
 	both := startBoth(t, options{policy: shop, perClient: 2}, func(w http.ResponseWriter, _ *http.Request) {

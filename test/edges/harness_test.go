@@ -22,6 +22,7 @@ import (
 
 	"sluice/gateway"
 	"sluice/gateway/proxy"
+	"sluice/internal/edgeconfig"
 	"sluice/internal/edgetrace"
 	"sluice/internal/fleetlimit"
 	"sluice/internal/tracing"
@@ -54,6 +55,17 @@ type options struct {
 	upstream      string         // address of the backend; "": one that records its requests
 	spans         *tracing.Provider
 	sampling      tracing.Sampling // of the spans
+}
+
+// shared returns the settings that both edges have.
+func (o options) shared(b *backend) edgeconfig.Shared {
+	return edgeconfig.Shared{
+		Upstreams:     []string{b.address},
+		Secret:        secret,
+		ProxyProtocol: o.proxyProtocol,
+		PerClient:     o.perClient,
+		CORSOrigins:   o.cors,
+	}
 }
 
 // fleet returns a client for rules of the fleet, or nil.
@@ -94,19 +106,15 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	status := testenv.FreeAddress(t)
 	e.metrics = func() string { return page(t, "http://"+status+"/metrics") }
 	cfg := nginx.Config{
-		Listen:        e.address,
-		Status:        status,
-		Upstreams:     []string{b.address},
-		Secret:        secret,
-		Policy:        policy,
-		Workers:       2,
-		Root:          "../..",
-		Prefix:        filepath.Join(dir, "edge"),
-		Log:           log,
-		Grace:         2 * time.Second,
-		ProxyProtocol: o.proxyProtocol,
-		PerClient:     o.perClient,
-		CORSOrigins:   o.cors,
+		Shared:  o.shared(b),
+		Listen:  e.address,
+		Status:  status,
+		Policy:  policy,
+		Workers: 2,
+		Root:    "../..",
+		Prefix:  filepath.Join(dir, "edge"),
+		Log:     log,
+		Grace:   2 * time.Second,
 	}
 	e.log = func() string {
 		text, _ := os.ReadFile(filepath.Join(cfg.Prefix, "logs/access.log"))
@@ -206,17 +214,13 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	}
 	g, err := gateway.New(
 		gateway.Config{
-			Registry:      registry,
-			Upstreams:     []string{b.address},
-			Secret:        secret,
-			PolicySource:  []byte(o.policy),
-			AccessLog:     file,
-			ProxyProtocol: o.proxyProtocol,
-			PerClient:     o.perClient,
-			CORSOrigins:   o.cors,
-			Fleet:         o.fleet(),
-			Spans:         spans,
-			Limits:        proxy.Limits{DrainTimeout: 5 * time.Second},
+			Shared:       o.shared(b),
+			Registry:     registry,
+			PolicySource: []byte(o.policy),
+			AccessLog:    file,
+			Fleet:        o.fleet(),
+			Spans:        spans,
+			Limits:       proxy.Limits{DrainTimeout: 5 * time.Second},
 		},
 	)
 	if err != nil {
