@@ -12,7 +12,7 @@ const (
 	HiddenPath           // internal paths of backends: administration, metrics, requests of edges
 )
 
-// ReservedPath returns the kind of a decoded path. The nginx edge has the same paths in snippets/server.conf.
+// ReservedPath returns the kind of a decoded path. The nginx edge has the same paths in lua/edge/sluice/rewrite.lua.
 func ReservedPath(path []byte) Reserved {
 	if string(path) == "/healthz" {
 		return HealthPath

@@ -10,6 +10,7 @@ local request_id = require "sluice.request_id"
 
 local ngx_var = ngx.var
 local get_method, is_internal = ngx.req.get_method, ngx.req.is_internal
+local re_find = ngx.re.find
 local byte, find = string.byte, string.find
 local tonumber = tonumber
 
@@ -17,7 +18,12 @@ local DOT = 46
 local MAX_LINE = 256 -- bytes of a request line and its host that are cached
 local MAX_BODY = 16384 -- bytes, see conf.d/10-hygiene.conf
 
--- The second letters of the paths that no limit covers, see $sluice_unlimited. Other paths need no further check.
+-- The admin API has a listener of its own, which is not behind this edge. A backend does not serve these paths on its
+-- public listener; this is the second barrier. The paths below /.sluice are for edges. For clients all of them are 404,
+-- in every spelling.
+local HIDDEN = [[^/(?:admin|(?:metrics|debug|\.sluice)(?:/|\z))]]
+
+-- The second letters of these paths and of /healthz. Other paths need no further check.
 local OWN = {}
 for letter in ("AaDdHhMm."):gmatch(".") do
   OWN[byte(letter)] = true
@@ -61,12 +67,17 @@ local function accepts(line, headers)
   return is_even(line, headers.host)
 end
 
--- is_limited(path) -> whether limits cover the path
-local function is_limited(path)
-  return not OWN[byte(path, 2)] or ngx_var.sluice_unlimited ~= "1"
+-- reserved(path) -> "health" or "hidden" for a path that the edge answers itself; or nil
+local function reserved(path)
+  if not OWN[byte(path, 2)] then
+    return nil
+  elseif path == "/healthz" then
+    return "health"
+  end
+  return re_find(path, HIDDEN, "ijo") and "hidden" or nil
 end
 
-_M.is_limited = is_limited
+_M.reserved = reserved
 
 -- is_preflight() -> whether a browser sends the request before one of a page of an allowed origin, see
 -- conf.d/80-cors.conf
@@ -76,8 +87,9 @@ local function is_preflight()
 end
 
 -- judge() -> $sluice_judged:
---   malformed, too_large   the head is not acceptable; the other variables are not set
+--   malformed, too_large   the head is not acceptable; the other variables may be not set
 --   own                    nginx itself goes where no client may (snippets/own.conf)
+--   health, hidden         the edge answers requests for this path
 --   a state                of the sale, see refusal_cache.lua: the request is refused for it
 --   preflight              of a browser whose page may call the API
 --   over                   a limit refuses the request
@@ -99,6 +111,11 @@ function _M.judge()
   end
   local method, path = get_method(), ngx_var.uri
   local key, sound, judged = client.key(headers["x-forwarded-for"]), accepts(line, headers), ""
+  local own = reserved(path)
+  if own then
+    ngx_var.sluice_client_key = key
+    return headers["transfer-encoding"] and "malformed" or own -- no such path accepts a body
+  end
   if method == "POST" then
     judged = refusal_cache.judge(path, line, headers, sound)
     if refusal_cache.is_state(judged) then
@@ -108,7 +125,7 @@ function _M.judge()
   if method == "OPTIONS" and sound and is_preflight() then
     return "preflight"
   end
-  if sound and is_limited(path) and access.refuses_early(access.plan_of(method, path), key, headers) then
+  if sound and access.refuses_early(access.plan_of(method, path), key, headers) then
     refusal_cache.begin()
     return "over"
   end

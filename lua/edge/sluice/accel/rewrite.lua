@@ -49,7 +49,7 @@ local QUIET = 1000
 -- Request lines that were well formed, by their text:
 --   text    the line
 --   path    decoded and without a query
---   limited whether limits cover the path
+--   own     what rewrite.reserved returns for the path
 --   chosen  the rules, see plan.lua
 --   sale    whether the refusal cache may have a refusal for it
 --   quiet   until when the sale needs no lookup (us)
@@ -86,7 +86,7 @@ local function remember(text)
     return
   end
   lines[text] = {
-    text = text, path = path, chosen = access.plan_of(method, path), limited = rewrite.is_limited(path),
+    text = text, path = path, chosen = access.plan_of(method, path), own = rewrite.reserved(path),
     sale = method == "POST", quiet = 0,
   }
   count = count + 1
@@ -198,6 +198,10 @@ local function judge_line(r, value, line)
   if relayed then
     set_at(r, "sluice_client", seen.forwarded, seen.forwarded_length)
   end
+  if line.own then
+    ngx_var.sluice_client_key = key
+    return line.own
+  end
   local judged = ""
   if line.sale then
     judged = judge_sale(line)
@@ -206,7 +210,7 @@ local function judge_line(r, value, line)
     end
   end
   split()
-  if line.limited and refuses_early(line.chosen, key, headers) then
+  if refuses_early(line.chosen, key, headers) then
     refusal_cache.begin()
     return "over"
   end
