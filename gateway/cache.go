@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -53,16 +54,16 @@ func (g *Gateway) writeRecord(ctx *fasthttp.RequestCtx, x *exchange, record *ref
 		h := &record.Headers[i]
 		resp.Header.SetBytesKV(h.Name, h.Value)
 	}
-	if wait := record.RetryAfterAt(g.wall()); wait > 0 {
+	if wait := record.RetryAfterAt(time.Now()); wait > 0 {
 		x.scratch = strconv.AppendInt(x.scratch[:0], wait, 10)
 		resp.Header.SetBytesV(fasthttp.HeaderRetryAfter, x.scratch)
 	}
 	resp.SetBodyRaw(record.Body)
 }
 
-// updateCache stores or invalidates the refusals of a sale after a purchase was forwarded. err is the error of
-// forwarding.
-func (g *Gateway) updateCache(ctx *fasthttp.RequestCtx, x *exchange, err error) {
+// updateCache stores or invalidates the refusals of a sale after a purchase was forwarded. sent is when that began, and
+// err its error.
+func (g *Gateway) updateCache(ctx *fasthttp.RequestCtx, x *exchange, sent int64, err error) {
 	status := ctx.Response.StatusCode()
 	switch {
 	case err != nil:
@@ -73,7 +74,7 @@ func (g *Gateway) updateCache(ctx *fasthttp.RequestCtx, x *exchange, err error) 
 	case status == fasthttp.StatusConflict && len(x.SaleHint) > 0:
 		if hint, ok := refusalcache.ParseSaleHint(x.SaleHint, x.sale); ok {
 			if resp, ok := cacheable(&ctx.Response); ok {
-				g.refusals.Store(g.now(), x.SentAt, string(x.sale), hint, resp)
+				g.refusals.Store(g.now(), sent, string(x.sale), hint, resp)
 			}
 		}
 	}

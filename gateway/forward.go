@@ -27,6 +27,7 @@ func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) {
 	if x.sampled {
 		x.forwarded = time.Now()
 	}
+	sent := g.now()
 	err := g.proxy.Forward(ctx, &x.Request)
 	switch {
 	case err == nil:
@@ -37,7 +38,7 @@ func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) {
 		respondUnavailable(ctx, x)
 	}
 	if len(x.sale) > 0 {
-		g.updateCache(ctx, x, err)
+		g.updateCache(ctx, x, sent, err)
 	}
 	if len(x.quota) > 0 {
 		ctx.Response.Header.Add("RateLimit-Policy", ascii.String(x.quotaPolicy))

@@ -43,7 +43,6 @@ import (
 type Gateway struct {
 	config      Config
 	log         *slog.Logger
-	wall        func() time.Time
 	policy      atomic.Pointer[snapshot]
 	reloader    *reloader
 	certificate *certificate // may be nil
@@ -68,7 +67,7 @@ type Gateway struct {
 // backends or fetch keys. All configuration errors are reported together; errors in the policy are policy.Findings.
 func New(config Config) (*Gateway, error) {
 	config.setDefaults()
-	g := &Gateway{config: config, log: config.Logger, wall: time.Now, table: limit.NewTable(config.Buckets),
+	g := &Gateway{config: config, log: config.Logger, table: limit.NewTable(config.Buckets),
 		buyers: limit.NewNamer(), concurrency: newConcurrencyLimiter(config.PerClient)}
 	g.exchanges.New = func() any { return &exchange{} }
 	if config.AccessLog != nil {
@@ -113,7 +112,7 @@ func (g *Gateway) newProxy(registry prometheus.Registerer) (*proxy.Proxy, error)
 		Upstreams: c.Upstreams, Handler: g.Handler, Rejected: g.respondUnreadable, Overload: overloadResponse(),
 		Logger: c.Logger, Registry: registry, ProxyProtocol: c.ProxyProtocol,
 		MaxBody: maxBody, Limits: c.Limits,
-		Now: c.Now, Dial: c.dial,
+		Dial: c.dial,
 	}
 	if g.certificate != nil {
 		config.TLS = g.certificate.config()

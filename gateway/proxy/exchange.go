@@ -44,7 +44,6 @@ func (p *Proxy) send(ctx *fasthttp.RequestCtx, r *Request, c *backendConn) error
 	if err := c.SetDeadline(time.Now().Add(r.Timeout)); err != nil {
 		return errBroken
 	}
-	r.SentAt = p.config.Now().Milliseconds()
 	if _, err := c.Write(r.head); err != nil {
 		return classify(err)
 	}

@@ -50,7 +50,6 @@ type Config struct {
 	MaxBody       int  // bytes of a request body
 	Limits
 
-	Now  func() time.Duration                                        // clock of Request.SentAt
 	Dial func(ctx context.Context, address string) (net.Conn, error) // optional; default TCP or Unix with DialTimeout
 }
 

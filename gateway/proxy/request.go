@@ -24,7 +24,6 @@ type Request struct {
 	LogAttempts bool // fill Attempts
 
 	SaleHint []byte   // value of the response header Sluice-Sale; empty if there is none, or more than one
-	SentAt   int64    // when the last attempt began, in ms of Config.Now
 	Attempts Attempts // for the access log and spans
 
 	head   []byte // of the request to the backend, with the body
