@@ -43,7 +43,7 @@ func (h *halves) load(t *testing.T, segment int, allocation spread.Allocation, l
 	args := append([]any{"1 0"}, SaleArgs(def, left, 0, spread.PartOf("s", segment, 2), allocation.Version, 0, nil)...)
 	err := redisscript.Run(ctx, h.c, "rebuild_sale", keys, args...).Err()
 	if err == nil {
-		err = redisscript.Run(ctx, h.c, "rebuild_resume_sale", keys[:2], "1 0", def.Version, "on").Err()
+		err = redisscript.Run(ctx, h.c, "rebuild_resume_sales", keys[:2], "1 0", def.Version, "on").Err()
 	}
 	if err != nil {
 		t.Fatal(err)

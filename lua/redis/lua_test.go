@@ -1,7 +1,6 @@
 package redisscript
 
 import (
-	"fmt"
 	"io/fs"
 	"regexp"
 	"strings"
@@ -94,27 +93,19 @@ func TestMoveFinishRequiresTheLock(t *testing.T) {
 	}
 }
 
-// A move whose fence is equal to that of a rebuild of another deployment neither releases its shard nor moves it.
-func TestMoveScriptsCheckTheDeployment(t *testing.T) {
+// A move whose fence is equal to that of a rebuild of another deployment does not move its shard.
+func TestMoveSlotChecksTheDeployment(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	server.HSet("guard", "fence", "2", "rebuilding", "2", "deployment", "7")
 	before := server.Dump()
-	for name, args := range map[string][]any{
-		"move_release": {2, "run", 8, 1}, "move_slot": {2, 100, "NODE", "id", 8}, "move_hold": {3, "", 8},
-	} {
-		if got, err := Run(t.Context(), client, name, []string{"guard", "sales"}, args...).Result(); err != nil ||
-			fmt.Sprint(got) != "fenced" && fmt.Sprint(got) != "[foreign]" {
-			t.Errorf("%s of another deployment returned %v, %v", name, got, err)
-		}
-		if after := server.Dump(); after != before {
-			t.Errorf("%s of another deployment left\n%s", name, after)
-		}
+	got, err := Run(t.Context(), client, "move_slot", []string{"guard"}, 2, 100, "NODE", "id", 8).Text()
+	if got != "fenced" {
+		t.Errorf("move_slot of another deployment returned %q, %v", got, err)
 	}
-	args := []any{2, "run", 7, 1, "", ""}
-	if got, err := Run(t.Context(), client, "move_release", []string{"guard", "sale"}, args...).Text(); got != "ok" {
-		t.Errorf("move_release of the owner returned %q, %v", got, err)
+	if after := server.Dump(); after != before {
+		t.Errorf("move_slot of another deployment left\n%s", after)
 	}
 }
 
@@ -158,16 +149,16 @@ func TestLateRepetitionChangesNothing(t *testing.T) {
 		keys []string
 		args []any
 	}{
-		"begin":                                {[]string{"unfinished", "consumers", "sales"}, []any{"server", ""}},
-		"suspend_sales":                        {[]string{"sale"}, nil},
-		"slots":                                {[]string{"buyers"}, []any{"ann", "5"}},
-		"dead_letters":                         {[]string{"dead", "letters", "index"}, []any{"5", "5 s 1 1 ann", "its unit was sold again"}},
-		"sale":                                 {[]string{"sale", "stock", "sales", "returns"}, shop},
-		"enqueue":                              {[]string{"unfinished"}, []any{0, "5 s 1 1 ann"}},
-		"swap_queue":                           {[]string{"new", "ready", "delayed", "leases", "wake", "attempts", "crashes", "orders"}, nil},
-		"resume_sale":                          {[]string{"sale"}, []any{1, "on"}},
-		"resume_sale, which was removed since": {[]string{"removed"}, []any{1, "on"}},
-		"finish":                               {nil, []any{"server", 1}},
+		"begin":                               {[]string{"unfinished", "consumers", "sales"}, []any{"server", ""}},
+		"suspend_sales":                       {[]string{"sale"}, nil},
+		"slots":                               {[]string{"buyers"}, []any{"ann", "5"}},
+		"dead_letters":                        {[]string{"dead", "letters", "index"}, []any{"5", "5 s 1 1 ann", "its unit was sold again"}},
+		"sale":                                {[]string{"sale", "stock", "sales", "returns"}, shop},
+		"enqueue":                             {[]string{"unfinished"}, []any{0, "5 s 1 1 ann"}},
+		"swap_queue":                          {[]string{"new", "ready", "delayed", "leases", "wake", "attempts", "crashes", "orders"}, nil},
+		"resume_sales":                        {[]string{"sale"}, []any{1, "on"}},
+		"resume_sales, one was removed since": {[]string{"removed"}, []any{1, "on"}},
+		"finish":                              {nil, []any{"server", 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.FlushAll()
@@ -223,15 +214,14 @@ func TestSuspendedSaleIsResumedAsItWas(t *testing.T) {
 	if server.HGet("sale:paused", "version") != "" || server.HGet("sale:paused", "switch") != "" {
 		t.Error("the sale is not suspended")
 	}
-	run("rebuild_resume_sale", []string{"guard", "sale:paused"}, "2 7", "", "")
-	run("rebuild_resume_sale", []string{"guard", "sale:unknown"}, "2 7", "", "")
+	run("rebuild_resume_sales", []string{"guard", "sale:paused", "sale:unknown"}, "2 7", "", "", "", "")
 	server.HSet("sale:unknown", "suspended", "1 3 on")
 	if after := server.Dump(); after != before {
 		t.Errorf("the sales are now\n%s, want\n%s", after, before)
 	}
 }
 
-// A repetition of rebuild_resume_sale, after a lost reply, does not undo a change that was applied in between.
+// A repetition of rebuild_resume_sales, after a lost reply, does not undo a change that was applied in between.
 func TestRepeatedResumeKeepsALaterChange(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -250,7 +240,7 @@ func TestRepeatedResumeKeepsALaterChange(t *testing.T) {
 			}
 			resume := func() {
 				t.Helper()
-				run("rebuild_resume_sale", []string{"guard", "sale:s"}, "ok", append([]any{"2 7"}, def...)...)
+				run("rebuild_resume_sales", []string{"guard", "sale:s"}, "ok", append([]any{"2 7"}, def...)...)
 			}
 			run("rebuild_suspend_sales", []string{"guard", "sale:s"}, "ok", "2 7")
 			resume()

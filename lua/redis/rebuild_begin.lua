@@ -1,6 +1,6 @@
--- rebuild_begin: holds a shard for the rebuild with this fence. Its queue stops, and new connections are not trusted.
--- The data belongs to the deployment of the rebuild from then on. A repetition changes nothing: each rebuild has its
--- own fence.
+-- rebuild_begin: holds a shard for the rebuild or the move with this fence. Its queue stops, and new connections are
+-- not trusted. The data belongs to the deployment of the rebuild from then on. A repetition changes nothing: each
+-- rebuild has its own fence.
 --
 -- KEYS 1 guard       hash  fence, rebuilding, run_id, deployment; former_owner: id of the deployment from which the
 --                          data was taken over, 0 if it is not known, until a rebuild ends

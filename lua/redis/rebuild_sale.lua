@@ -1,4 +1,4 @@
--- rebuild_sale: stores the counted totals of a sale. rebuild_resume_sale lets it be bought.
+-- rebuild_sale: stores the counted totals of a sale. rebuild_resume_sales lets it be bought.
 --
 -- KEYS 1 guard    hash    fence, deployment
 --      2 sale     hash

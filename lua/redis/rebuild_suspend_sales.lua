@@ -1,9 +1,9 @@
--- rebuild_suspend_sales: stops all sales of a shard while it is rebuilt. Without version and switch nothing can be
--- bought from a sale; its other fields stay. While the shard is held, load_sale loads no sale.
+-- rebuild_suspend_sales: stops all sales of a shard while it is rebuilt or moved. Without version and switch nothing
+-- can be bought from a sale; its other fields stay. While the shard is held, load_sale loads no sale.
 --
 -- KEYS 1 guard  hash  fence, deployment
 --      then per sale: sale  hash  version, switch; suspended: "<fence> <version> <switch>" from before, for
---                                 rebuild_resume_sale
+--                                 rebuild_resume_sales
 -- ARGV 1 "<fence> <deployment>"
 -- Returns "ok"; or "fenced" if a later rebuild has begun or Redis was emptied, and nothing changed.
 

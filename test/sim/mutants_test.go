@@ -527,8 +527,8 @@ var mutants = []mutant{
 	},
 	{
 		"move: holds the data of another deployment",
-		"lua/redis/move_hold.lua",
-		"if (mark[4] or '0') ~= ARGV[3] then",
+		"lua/redis/rebuild_begin.lua",
+		"if owner ~= ARGV[3] then",
 		"if false then",
 		moveTest("TestSuspendedMoveTakesNothingBack"),
 	},
@@ -800,7 +800,7 @@ var mutants = []mutant{
 	},
 	{
 		"rebuild: a paused sale is resumed as an open one",
-		"lua/redis/rebuild_resume_sale.lua",
+		"lua/redis/rebuild_resume_sales.lua",
 		"'version', version, 'switch', switch)",
 		"'version', version, 'switch', 'on')",
 		rebuildTest("TestRebuildOfOneSaleSuspendsTheOthers"),

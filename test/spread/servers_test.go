@@ -233,7 +233,7 @@ func (r *real) Load(segment int, fence int64, claimed spread.Allocation) error {
 		for buyer, order := range orders {
 			r.client.HSet(ctx, shard.Buyers(id), buyer, order)
 		}
-		reply, err = r.run(segment, "rebuild_resume_sale", keys[:2], ofFence(fence), 1, "on")
+		reply, err = r.run(segment, "rebuild_resume_sales", keys[:2], ofFence(fence), 1, "on")
 	}
 	if err == nil && reply != "ok" {
 		err = errDown

@@ -1,13 +1,12 @@
 package move
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"sluice/backend/admission"
-	"sluice/backend/recovery/guard"
+	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	redisscript "sluice/lua/redis"
@@ -23,34 +22,16 @@ func (j *job) hold(ctx context.Context) error {
 	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {
 		return fmt.Errorf("the shard is not held, because the database has not confirmed a new generation: %w", err)
 	}
-	for {
-		ids, err := j.source.pinned.SMembers(ctx, j.shard.Sales()).Result()
-		if err != nil {
-			return sale.Unavailable(err)
-		}
-		j.sales = nil
-		args := []any{j.fence, j.source.runID, j.owner.Deployment}
-		for _, id := range ids {
-			j.sales, args = append(j.sales, j.shard.Sale(id)), append(args, id)
-		}
-		keys := append([]string{j.shard.Guard(), j.shard.Sales()}, j.sales...)
-		answer, err := redisscript.Run(ctx, j.source.pinned, "move_hold", keys, args...).Slice()
-		if err != nil {
-			return sale.Unavailable(err)
-		}
-		switch answer[0] {
-		case "ok":
-			j.held, j.defs = true, answer[1:]
-			return nil
-		case "stale": // a sale was loaded or removed meanwhile
-		case "fenced":
-			return guard.ErrBusy
-		case "unverified":
-			return errUnverified
-		default:
-			return cmp.Or(guard.CheckOwner(ctx, j.source.pinned, j.shard, j.owner), guard.ErrForeign)
-		}
+	h := rebuild.NewHold(j.source.pinned, j.shard, j.owner, j.fence)
+	if err := h.Begin(ctx, j.source.runID, ""); err != nil {
+		return err
 	}
+	j.held = true
+	var err error
+	if j.sales, err = j.source.pinned.SMembers(ctx, j.shard.Sales()).Result(); err != nil {
+		return sale.Unavailable(err)
+	}
+	return h.Suspend(ctx, j.sales)
 }
 
 // release marks the data of a server as verified and resumes its sales.
@@ -59,9 +40,15 @@ func (j *job) release(ctx context.Context, c redisconn.Client, runID string) err
 	if err := admission.NewSequencer(c, j.cfg.Space, nil).StartGeneration(ctx, j.shard, j.fence); err != nil {
 		return err
 	}
-	keys := append([]string{j.shard.Guard()}, j.sales...)
-	args := append([]any{runID, j.owner.Deployment, j.owner.Shards}, j.defs...)
-	return j.call(ctx, c, "move_release", keys, args...)
+	sales := make([]sale.Sale, len(j.sales))
+	for i, id := range j.sales {
+		sales[i].ID = id
+	}
+	h := rebuild.NewHold(c, j.shard, j.owner, j.fence)
+	if err := h.Resume(ctx, sales); err != nil {
+		return err
+	}
+	return h.Finish(ctx, runID)
 }
 
 // abandon releases the shard on the source, where nothing has changed since the hold, and returns the error of the

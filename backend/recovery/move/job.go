@@ -28,8 +28,7 @@ type job struct {
 	held           bool     // by this move, on the source
 	changing       bool     // the owner of the slot may have changed
 	kept           error    // of the release of an abandoned move: the shard is still held
-	sales          []string // keys of the sales
-	defs           []any    // version and switch of each
+	sales          []string // ids
 	keys           []string // keys to copy
 	result         Result
 }
@@ -123,9 +122,9 @@ func (j *job) check(ctx context.Context) error {
 	case err != nil:
 		return sale.Unavailable(err)
 	case !guard.SameData(verified.RunID, j.source.runID), verified.Generation != current:
-		return errUnverified
+		return fmt.Errorf("%w: wait until a backend has rebuilt it (sluice shard list)", guard.ErrUnverified)
 	}
-	j.source.runID = verified.RunID // for the script of the hold, which compares the text
+	j.source.runID = verified.RunID // for the hold, which compares the text
 	_, err = j.list(ctx, j.source.pinned, j.copied)
 	return err
 }

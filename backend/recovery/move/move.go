@@ -109,9 +109,6 @@ func New(cfg Config) (*Mover, error) {
 // ErrInterrupted reports that the context of Move ended.
 var ErrInterrupted = errors.New("the move was interrupted")
 
-// errUnverified reports that a rebuild must come first.
-var errUnverified = fmt.Errorf("%w: wait until a backend has rebuilt it (sluice shard list)", guard.ErrUnverified)
-
 // errStopped is the error after Config.Step has returned one.
 type errStopped struct{ error }
 

@@ -1,7 +1,6 @@
 package rebuild
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,24 +14,18 @@ import (
 	"sluice/backend/audit"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
-	"sluice/backend/redis/keyspace"
-	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/internal/loop"
-	redisscript "sluice/lua/redis"
 )
 
 // job is the rebuild of one shard in progress.
 type job struct {
 	*Rebuilder
-	shard    keyspace.Shard
-	owner    guard.Owner
-	from     string           // id of the deployment from which the data is taken over; "" if it is not
-	client   redisconn.Client // pinned to one server
+	Hold            // its client is pinned to one server
+	from     string // id of the deployment from which the data is taken over; "" if it is not
 	runID    string
-	fence    int64
 	status   *status
 	sales    []*saleCount
 	byID     map[string]*saleCount
@@ -74,24 +67,6 @@ func (j *job) run(ctx context.Context, only []string) error {
 	return nil
 }
 
-// call runs a script of the rebuild. It fails if another rebuild has begun.
-func (j *job) call(ctx context.Context, script string, keys []string, args ...any) error {
-	result, err := redisscript.Run(ctx, j.client, "rebuild_"+script, keys, append([]any{j.mark()}, args...)...).Text()
-	if result == "taken_over" {
-		return errTakenOver
-	}
-	return guard.ScriptError("rebuild_"+script, result, err)
-}
-
-// mark identifies the rebuild to the scripts.
-func (j *job) mark() string { return mark(j.fence, j.owner.Deployment) }
-
-// mark is what scripts compare with the guard of a shard: deployments number their rebuilds independently.
-func mark(fence, deployment int64) string { return fmt.Sprintf("%d %d", fence, deployment) }
-
-// errTakenOver reports that a rebuild has begun, and that processes of a former owner may not have noticed yet.
-var errTakenOver = errors.New("the data was taken over from another deployment")
-
 // begin holds the shard, which makes its data that of this deployment. If it is not verified, all its sales are
 // rebuilt. If another deployment may have used it, begin waits for the processes of that deployment.
 func (j *job) begin(ctx context.Context, only *[]string) error {
@@ -99,14 +74,10 @@ func (j *job) begin(ctx context.Context, only *[]string) error {
 	if len(*only) > 0 {
 		verified = j.runID
 	}
-	keys := []string{j.shard.Guard(), j.shard.RebuildReady(), j.shard.Consumers(), j.shard.Sales()}
-	err := j.call(ctx, "begin", keys, verified, j.from)
+	err := j.Begin(ctx, verified, j.from)
 	if errors.Is(err, guard.ErrUnverified) {
 		*only = nil
-		err = j.call(ctx, "begin", keys, "", j.from)
-	}
-	if errors.Is(err, guard.ErrForeign) { // with both ids, if they are known
-		return cmp.Or(guard.CheckOwner(ctx, j.client, j.shard, j.owner), err)
+		err = j.Begin(ctx, "", j.from)
 	}
 	takenOver := errors.Is(err, errTakenOver)
 	if err != nil && !takenOver {
@@ -128,7 +99,7 @@ func awaitFormerOwner(ctx context.Context) error {
 
 // checkFence fails if another rebuild has begun or Redis was emptied since this rebuild began.
 func (j *job) checkFence(ctx context.Context) error {
-	return j.call(ctx, "suspend_sales", []string{j.shard.Guard()})
+	return j.Suspend(ctx, nil)
 }
 
 // suspendSales suspends all sales of the shard, and determines those to rebuild. The others are suspended as well,
@@ -156,15 +127,12 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 		}
 		suspended[id] = true
 	}
-	keys := []string{j.shard.Guard()}
-	for _, id := range slices.Sorted(maps.Keys(suspended)) {
-		keys = append(keys, j.shard.Sale(id))
-		if len(only) > 0 && !slices.Contains(only, id) {
-			j.others = append(j.others, id)
-		}
-	}
-	if err := j.call(ctx, "suspend_sales", keys); err != nil {
+	ids := slices.Sorted(maps.Keys(suspended))
+	if err := j.Suspend(ctx, ids); err != nil {
 		return err
+	}
+	if len(only) > 0 {
+		j.others = slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(only, id) })
 	}
 	// Again: a sale that was paused before it was suspended must not be resumed.
 	if known, err = j.summaries(ctx); err != nil {
@@ -298,26 +266,19 @@ func (j *job) auditSales(ctx context.Context) error {
 // resumeSales restores version and switch of the sales. The version is that of the counted stock; the reconcile
 // loop applies a later one. A sale that was not rebuilt gets those that it had.
 func (j *job) resumeSales(ctx context.Context) error {
-	resume := func(id string, version any, switchTo sale.Switch) error {
-		keys := []string{j.shard.Guard(), j.shard.Sale(id)}
-		return j.call(ctx, "resume_sale", keys, version, string(switchTo))
-	}
+	sales := make([]sale.Sale, 0, len(j.sales)+len(j.others))
 	for _, c := range j.sales {
-		if err := resume(c.def.ID, c.def.Version, c.def.Switch); err != nil {
-			return err
-		}
+		sales = append(sales, c.def)
 	}
 	for _, id := range j.others {
-		if err := resume(id, "", ""); err != nil {
-			return err
-		}
+		sales = append(sales, sale.Sale{ID: id})
 	}
-	return nil
+	return j.Resume(ctx, sales)
 }
 
 // finish marks the data of the shard as verified.
 func (j *job) finish(ctx context.Context) error {
-	if err := j.call(ctx, "finish", []string{j.shard.Guard()}, j.runID, j.owner.Shards); err != nil {
+	if err := j.Finish(ctx, j.runID); err != nil {
 		return err
 	}
 	var changes []any

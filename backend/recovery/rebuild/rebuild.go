@@ -213,7 +213,7 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 	}
 	r.show(now, fence)
 	j := &job{
-		Rebuilder: r, shard: shard, owner: owner, from: from, client: client, runID: runID, fence: fence, status: now,
+		Rebuilder: r, Hold: NewHold(client, shard, owner, fence), from: from, runID: runID, status: now,
 	}
 	if err := j.run(ctx, q.sales); err != nil {
 		return fmt.Errorf("rebuild %d: %w", fence, err)
