@@ -12,16 +12,20 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// hold begins a new generation in SQL and stops the shard on the source. The shard is not held while SQL is called, and
-// nothing after the hold needs SQL. If hold returns an error, the shard may be held or of an older generation than in
-// SQL, and a backend rebuilds it then.
-func (j *job) hold(ctx context.Context) error {
+// beginGeneration begins a new generation in SQL. The shard is not held yet, and nothing after it needs SQL. After an
+// error the shard may be of an older generation than in SQL, and a backend rebuilds it then.
+func (j *job) beginGeneration(ctx context.Context) error {
 	if err := j.step("hold", 0, 0); err != nil {
 		return err
 	}
 	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {
 		return fmt.Errorf("the shard is not held, because the database has not confirmed a new generation: %w", err)
 	}
+	return nil
+}
+
+// hold stops the shard on the source. After an error the shard may be held.
+func (j *job) hold(ctx context.Context) error {
 	h := rebuild.NewHold(j.source.pinned, j.shard, j.owner, j.fence)
 	if err := h.Begin(ctx, j.source.runID, ""); err != nil {
 		return err
@@ -36,6 +40,10 @@ func (j *job) hold(ctx context.Context) error {
 
 // release marks the data of a server as verified and resumes its sales.
 func (j *job) release(ctx context.Context, c redisconn.Client, runID string) error {
+	h := rebuild.NewHold(c, j.shard, j.owner, j.fence)
+	if err := h.CheckFence(ctx); err != nil {
+		return err
+	}
 	// Backends may have leased order numbers from the source since they were copied.
 	if err := admission.NewSequencer(c, j.cfg.Space, nil).StartGeneration(ctx, j.shard, j.fence); err != nil {
 		return err
@@ -44,7 +52,6 @@ func (j *job) release(ctx context.Context, c redisconn.Client, runID string) err
 	for i, id := range j.sales {
 		sales[i].ID = id
 	}
-	h := rebuild.NewHold(c, j.shard, j.owner, j.fence)
 	if err := h.Resume(ctx, sales); err != nil {
 		return err
 	}
@@ -52,7 +59,7 @@ func (j *job) release(ctx context.Context, c redisconn.Client, runID string) err
 }
 
 // abandon releases the shard on the source, where nothing has changed since the hold, and returns the error of the
-// move. If that fails, a backend rebuilds the shard.
+// move. If that fails, for example because the shard is not held, a backend rebuilds the shard.
 func (j *job) abandon(ctx context.Context, err error) error {
 	if _, stopped := errors.AsType[errStopped](err); stopped {
 		return err

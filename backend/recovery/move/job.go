@@ -85,10 +85,13 @@ func (j *job) moveLocked(ctx context.Context) error {
 	// The end of ctx or the loss of a lock ends the copy only. In the middle of the hold or of the change of the owner,
 	// the shard would wait for a rebuild, or for another move. Their scripts check the fence.
 	steady := context.WithoutCancel(ctx)
-	if err := j.hold(steady); err != nil {
+	if err := j.beginGeneration(steady); err != nil {
 		return err
 	}
-	if err := j.transfer(held); err != nil {
+	if err = j.hold(steady); err == nil {
+		err = j.transfer(held)
+	}
+	if err != nil {
 		return j.abandon(ctx, err)
 	}
 	if err := j.changeOwner(steady); err != nil {

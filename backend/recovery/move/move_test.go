@@ -47,6 +47,29 @@ func TestSalesOfAHeldShardStay(t *testing.T) {
 	w.check(target)
 }
 
+// A move whose hold fails in the middle releases the shard: no rebuild follows.
+func TestFailedHoldIsReleased(t *testing.T) {
+	w := newWorld(t)
+	source := w.owner()
+	c, sales, kept := source.Client(), w.shard.Sales(), w.shard.Sales()+":kept"
+	w.db.began = func() {
+		w.db.began = func() {}
+		c.Rename(t.Context(), sales, kept)
+		c.Set(t.Context(), sales, "of another type", 0)
+	}
+	result, err := w.move(w.other())
+	if !errors.Is(err, sale.ErrUnavailable) || !strings.Contains(err.Error(), "the shard continues on "+source.Addr) {
+		t.Errorf("%+v, %v", result, err)
+	}
+	c.Rename(t.Context(), kept, sales)
+	if !w.verified() {
+		t.Error("the shard waits for a rebuild")
+	}
+	w.unmarked("after a failed hold")
+	w.check(source)
+	w.rows()
+}
+
 // A shard moves and back, without a rebuild: order ids, dead letters, leases and request keys are as before, and
 // batches that were leased before are stale.
 func TestMoveThereAndBack(t *testing.T) {

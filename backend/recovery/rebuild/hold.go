@@ -44,6 +44,9 @@ func (h Hold) Begin(ctx context.Context, verified, from string) error {
 	return err
 }
 
+// CheckFence returns guard.ErrFenced if the shard is not held with the fence any longer.
+func (h Hold) CheckFence(ctx context.Context) error { return h.Suspend(ctx, nil) }
+
 // Suspend suspends sales of the shard: nothing can be bought from them.
 func (h Hold) Suspend(ctx context.Context, ids []string) error {
 	keys := []string{h.shard.Guard()}

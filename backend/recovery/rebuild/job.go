@@ -97,11 +97,6 @@ func awaitFormerOwner(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// checkFence fails if another rebuild has begun or Redis was emptied since this rebuild began.
-func (j *job) checkFence(ctx context.Context) error {
-	return j.Suspend(ctx, nil)
-}
-
 // suspendSales suspends all sales of the shard, and determines those to rebuild. The others are suspended as well,
 // because an order that is accepted after the queue was read would not be in the new queue. A rebuild of all sales also
 // suspends those that SQL does not have, because none of their orders could become a row. They remain suspended until
@@ -188,7 +183,7 @@ func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
 	nextWarning := deadline
 	for waited := false; ; {
-		if err := j.checkFence(ctx); err != nil { // otherwise the wait would hide that Redis was emptied
+		if err := j.CheckFence(ctx); err != nil { // otherwise the wait would hide that Redis was emptied
 			return err
 		}
 		journals, err := j.cfg.Store.Journals(ctx, int(j.shard))
@@ -240,7 +235,7 @@ func (j *job) auditSales(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := j.checkFence(ctx); err != nil { // the audit may have read other data than this rebuild has written
+	if err := j.CheckFence(ctx); err != nil { // the audit may have read other data than this rebuild has written
 		return err
 	}
 	for _, c := range j.sales {
