@@ -63,8 +63,8 @@ type stock interface {
 	HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error)
 }
 
-// rows is the part of SQL that a Checker reads (store.Store).
-type rows interface {
+// Rows is the part of SQL that a Checker reads (store.Store).
+type Rows interface {
 	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
 	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
 	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
@@ -75,11 +75,11 @@ type rows interface {
 // Checker audits sales. It is safe for concurrent use.
 type Checker struct {
 	stock stock
-	rows  rows
+	rows  Rows
 }
 
 // New returns a Checker over Redis and SQL.
-func New(stock stock, rows rows) *Checker { return &Checker{stock, rows} }
+func New(stock stock, rows Rows) *Checker { return &Checker{stock, rows} }
 
 // Audit audits one sale, each segment at its own instant. If a part does not balance, Audit repairs the index of dead
 // letters, counts the part again, and names the orders in the wrong place. Errors wrap sale.ErrNotFound or

@@ -28,24 +28,15 @@ import (
 	"log/slog"
 	"time"
 
-	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 )
 
-// Store is the part of SQL that a move needs (store.Store and journal.Registry).
-type Store interface {
-	rebuild.Fences
-	guard.Generations
-	// BeginGeneration rejects writes of workers with batches of an older generation of the shard.
-	BeginGeneration(ctx context.Context, shard int, fence int64) error
-}
-
 // Config configures a Mover.
 type Config struct {
 	Server *redisconn.Server // the cluster; required
-	Store  Store             // required
+	Store  rebuild.Fences    // required
 	Space  keyspace.Space
 	// Progress, if set, is called when a step begins, and during the copy with the number of keys.
 	Progress func(step string, done, total int)

@@ -31,34 +31,26 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/audit"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
-	"sluice/backend/store"
 )
 
 // Store is the part of SQL that a rebuild needs (store.Store and journal.Registry).
 type Store interface {
-	SaleSummaries(ctx context.Context) ([]store.SaleSummary, error)
-	Sale(ctx context.Context, id string) (def sale.Sale, sold int64, err error)
-	OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error
+	Fences
+	audit.Rows
+	journal.Rows
 	LastReturn(ctx context.Context, saleID string) (number int64, err error)
 	Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error)
 	// RecoverAllocations corrects the allocations of a database that was restored from a backup.
 	RecoverAllocations(ctx context.Context, saleID string, applied []spread.State) error
 	// Claim claims the allocation of a segment: transfers that the segment began before can no longer be committed.
 	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)
-	Statuses(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
-	// Recorded also returns the orders that an admin has dropped, as cancelled.
-	Recorded(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Status, error)
-	Count(ctx context.Context, of spread.Part, at store.Instant, among []sale.OrderID) (store.Count, error)
-	Fences
-	guard.Generations
-	// BeginGeneration rejects writes of workers with batches of an older generation of the shard.
-	BeginGeneration(ctx context.Context, shard int, fence int64) error
 }
 
 // Pinner opens a client of the current server of a shard that never connects to another one (guard.Shards).
@@ -222,10 +214,13 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 	return nil
 }
 
-// Fences is the part of SQL that allocates fences (store.Store and journal.Registry).
+// Fences is the part of SQL that numbers the rebuilds and moves of shards (store.Store and journal.Registry).
 type Fences interface {
+	guard.Generations
 	// NextFence allocates a fence that is higher than above.
 	NextFence(ctx context.Context, above int64) (int64, error)
+	// BeginGeneration rejects writes of workers with batches of an older generation of the shard.
+	BeginGeneration(ctx context.Context, shard int, fence int64) error
 	Journals(ctx context.Context, shard int) ([]journal.Status, error)
 }
 
