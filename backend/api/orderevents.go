@@ -48,21 +48,10 @@ func (h *handlers) sendOrders(c *fiber.Ctx, only sale.OrderID) error {
 	if err != nil {
 		return err
 	}
-	if h.cfg.Live == nil || h.Draining() {
+	if h.cfg.Live == nil {
 		return httpserver.ErrUnavailable
 	}
-	ctx := c.Context()
-	s := &orderStream{handlers: h, buyer: buyer, only: only, reported: map[sale.OrderID]int{}}
-	if ctx.IsHead() {
-		if only != 0 {
-			if _, err := h.findOrder(nil, h.cfg.Orders.Order, buyer, only); err != nil {
-				return err
-			}
-		}
-		httpserver.StreamHeaders(c)
-		return nil
-	}
-	after := string(ctx.Request.Header.Peek("Last-Event-ID"))
+	after := string(c.Context().Request.Header.Peek("Last-Event-ID"))
 	if len(after) > maxLastEventID {
 		after = ""
 	}
@@ -76,17 +65,13 @@ func (h *handlers) sendOrders(c *fiber.Ctx, only sale.OrderID) error {
 	case err != nil:
 		return err
 	}
-	s.page = page
+	s := &orderStream{handlers: h, page: page, buyer: buyer, only: only, reported: map[sale.OrderID]int{}}
 	if err := s.begin(missed, known); err != nil {
 		page.Close()
 		return err
 	}
 	lifetime := expires.Sub(h.Now())
-	h.SendEvents(c, httpserver.Heartbeat, func(e *httpserver.EventStream) {
-		defer page.Close()
-		s.run(e, lifetime)
-	})
-	return nil
+	return h.SendEvents(c, httpserver.Heartbeat, page.Close, func(e *httpserver.EventStream) { s.run(e, lifetime) })
 }
 
 // orderStream writes the events of one page. It ends when the client disconnects or reads too slowly, when the token

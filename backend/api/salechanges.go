@@ -18,21 +18,16 @@ const (
 // saleChanges is GET /.sluice/signals, a stream of sale changes for edges. An edge drops its cached refusals of a
 // changed sale. Without the stream the cache entries expire after a second.
 func (h *handlers) saleChanges(c *fiber.Ctx) error {
-	if h.Draining() {
-		return httpserver.ErrUnavailable
-	}
-	if c.Context().IsHead() {
-		httpserver.StreamHeaders(c)
-		return nil
-	}
 	if h.edges.Add(1) > maxEdgeStreams {
 		h.edges.Add(-1)
 		return httpserver.ErrUnavailable
 	}
 	listener := h.cfg.SaleChanges.Listen("")
-	h.SendEvents(c, edgeHeartbeat, func(e *httpserver.EventStream) {
-		defer h.edges.Add(-1)
-		defer listener.Close()
+	release := func() {
+		listener.Close()
+		h.edges.Add(-1)
+	}
+	return h.SendEvents(c, edgeHeartbeat, release, func(e *httpserver.EventStream) {
 		e.Beat()
 		for e.Wait(listener.Wake()) {
 			for _, change := range listener.Take() { // type and id need no escaping
@@ -40,5 +35,4 @@ func (h *handlers) saleChanges(c *fiber.Ctx) error {
 			}
 		}
 	})
-	return nil
 }

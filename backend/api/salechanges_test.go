@@ -161,3 +161,25 @@ func TestEdgesThatListenAreBounded(t *testing.T) {
 		t.Errorf("one more edge: %d", resp.StatusCode)
 	}
 }
+
+// HEAD, and a stream that is rejected because the server drains, occupy nothing.
+func TestRequestsWithoutAStreamReleaseTheirSlot(t *testing.T) {
+	s, _ := notified(t, newWorld())
+	for range maxEdgeStreams + 1 {
+		if a := s.Do("HEAD", "/.sluice/signals", ""); a.Status != 200 || a.Header.Get("Content-Type") != "text/event-stream" {
+			t.Fatalf("HEAD: %d %v", a.Status, a.Header)
+		}
+	}
+	s.Server.BeginDrain()
+	for _, path := range []string{"/.sluice/signals", "/v1/sales/drop/events"} {
+		if a := s.Do("GET", path, ""); a.Status != 503 {
+			t.Errorf("GET %s during the drain: %d", path, a.Status)
+		}
+	}
+	feeds := s.handlers.feeds
+	feeds.mu.Lock()
+	defer feeds.mu.Unlock()
+	if edges := s.handlers.edges.Load(); edges != 0 || feeds.streams != 0 || len(feeds.bySale) != 0 {
+		t.Errorf("%d edges and %d streams of %d sales are left", edges, feeds.streams, len(feeds.bySale))
+	}
+}

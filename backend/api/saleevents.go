@@ -19,24 +19,16 @@ func (h *handlers) saleEvents(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if h.Draining() {
-		return httpserver.ErrUnavailable
-	}
-	if c.Context().IsHead() {
-		httpserver.StreamHeaders(c)
-		return nil
-	}
 	feed, ok := h.feeds.subscribe(v)
 	if !ok {
 		return h.PollInstead(errStreamsFull)
 	}
 	h.metrics.streams.Inc()
-	h.SendEvents(c, httpserver.Heartbeat, func(e *httpserver.EventStream) {
-		defer h.metrics.streams.Dec()
-		defer h.feeds.unsubscribe(feed)
-		sendSale(e, feed)
-	})
-	return nil
+	release := func() {
+		h.feeds.unsubscribe(feed)
+		h.metrics.streams.Dec()
+	}
+	return h.SendEvents(c, httpserver.Heartbeat, release, func(e *httpserver.EventStream) { sendSale(e, feed) })
 }
 
 // sendSale writes the state and the number of units left whenever they change, until the stream ends.

@@ -49,24 +49,13 @@ func (h *handlers) liveEvents(c *fiber.Ctx, from caller) error {
 	if err := q.Err(); err != nil {
 		return err
 	}
-	if h.Draining() {
-		return httpserver.ErrUnavailable
-	}
 	if h.streams.Add(1) > maxLiveStreams {
 		h.streams.Add(-1)
 		return h.PollInstead(errLiveFull)
 	}
-	if c.Context().IsHead() {
-		h.streams.Add(-1)
-		httpserver.StreamHeaders(c)
-		return nil
-	}
 	signedIn := func() bool { _, ok := h.sessions.Verify(from.session); return ok || from.session == "" }
-	h.SendEvents(c, httpserver.Heartbeat, func(e *httpserver.EventStream) {
-		defer h.streams.Add(-1)
-		h.sendLive(e, at, signedIn)
-	})
-	return nil
+	release := func() { h.streams.Add(-1) }
+	return h.SendEvents(c, httpserver.Heartbeat, release, func(e *httpserver.EventStream) { h.sendLive(e, at, signedIn) })
 }
 
 // sendLive writes new samples until the session or the stream ends.

@@ -35,19 +35,23 @@ type EventStream struct {
 	retry time.Duration
 }
 
-// StreamHeaders sets the headers of an event stream.
-func StreamHeaders(c *fiber.Ctx) {
-	h := &c.Context().Response.Header
+// SendEvents answers with an event stream. run writes it after the handler has returned, and the stream ends when run
+// returns. A panic in run ends this stream alone. heartbeat is the longest time that the stream is silent. release is
+// called once: when the stream has ended, or immediately if there is none, after HEAD and while the server drains.
+func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, release func(), run func(*EventStream)) error {
+	ctx := c.Context()
+	if s.Draining() {
+		release()
+		return ErrUnavailable
+	}
+	h := &ctx.Response.Header
 	h.SetContentType("text/event-stream")
 	h.Set(fiber.HeaderCacheControl, "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would delay events
-}
-
-// SendEvents answers with an event stream. run writes it after the handler has returned, and the stream ends when run
-// returns. A panic in run ends this stream alone. heartbeat is the longest time that the stream is silent.
-func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, run func(*EventStream)) {
-	StreamHeaders(c)
-	ctx := c.Context()
+	if ctx.IsHead() {
+		release()
+		return nil
+	}
 	done, end := context.WithCancel(s.serving)
 	e := &EventStream{
 		Done:  done.Done(),
@@ -62,6 +66,7 @@ func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, run func(*Eve
 				s.Log().Error("panic in an event stream", "panic", v)
 			}
 		}()
+		defer release()
 		defer e.end()
 		defer s.streams.Delete(e)
 		beats := time.NewTicker(heartbeat)
@@ -69,6 +74,7 @@ func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, run func(*Eve
 		e.Beats, e.out = beats.C, w
 		run(e)
 	})
+	return nil
 }
 
 // PollInstead returns the problem with a Retry-After for a stream that was rejected because all are in use. It ends the
