@@ -3,7 +3,7 @@ package api
 import (
 	"cmp"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,9 +23,7 @@ var states = []sale.State{sale.StateScheduled, sale.StateOpen, sale.StatePaused,
 type SaleGauges struct {
 	sales, stock, left, accepted *prometheus.Desc
 
-	mu     sync.Mutex
-	counts map[sale.State]int // nil: Set was not called
-	shown  []admission.View
+	exported atomic.Pointer[[]prometheus.Metric] // nil: Set was not called
 }
 
 // NewSaleGauges returns gauges without a value: they are exported after the first call of Set.
@@ -52,10 +50,19 @@ func (g *SaleGauges) Set(views []admission.View) {
 	slices.SortFunc(shown, func(a, b admission.View) int {
 		return cmp.Or(b.OpensAt.Compare(a.OpensAt), cmp.Compare(a.ID, b.ID))
 	})
-	shown = slices.Clone(shown[:min(len(shown), maxSaleSeries)])
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.counts, g.shown = counts, shown
+	var exported []prometheus.Metric
+	gauge := func(d *prometheus.Desc, v int64, label string) {
+		exported = append(exported, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), label))
+	}
+	for _, s := range states {
+		gauge(g.sales, int64(counts[s]), string(s))
+	}
+	for _, v := range shown[:min(len(shown), maxSaleSeries)] {
+		gauge(g.stock, v.Stock, v.ID)
+		gauge(g.left, v.Left, v.ID)
+		gauge(g.accepted, v.Accepted, v.ID)
+	}
+	g.exported.Store(&exported)
 }
 
 // Describe implements prometheus.Collector.
@@ -67,21 +74,9 @@ func (g *SaleGauges) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (g *SaleGauges) Collect(out chan<- prometheus.Metric) {
-	g.mu.Lock()
-	counts, shown := g.counts, g.shown
-	g.mu.Unlock()
-	if counts == nil {
-		return
-	}
-	gauge := func(d *prometheus.Desc, v int64, label string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), label)
-	}
-	for _, s := range states {
-		gauge(g.sales, int64(counts[s]), string(s))
-	}
-	for _, v := range shown {
-		gauge(g.stock, v.Stock, v.ID)
-		gauge(g.left, v.Left, v.ID)
-		gauge(g.accepted, v.Accepted, v.ID)
+	if exported := g.exported.Load(); exported != nil {
+		for _, m := range *exported {
+			out <- m
+		}
 	}
 }
