@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gofiber/fiber/v2/utils"
+	"github.com/valyala/fasthttp"
 
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
@@ -47,8 +48,14 @@ func credential(c *fiber.Ctx) (raw string, ok bool) {
 		raw, ok = httpserver.Bearer(utils.UnsafeString(given[0]))
 		return raw, ok && len(given) == 1
 	}
-	given := header.PeekAll("Token")
-	if len(given) != 1 || len(given[0]) == 0 {
+	raw, ok = onlyOne(header, "Token")
+	return raw, ok && raw != ""
+}
+
+// onlyOne returns a header that must be present once. The value lives as long as the request.
+func onlyOne(header *fasthttp.RequestHeader, name string) (value string, ok bool) {
+	given := header.PeekAll(name)
+	if len(given) != 1 {
 		return "", false
 	}
 	return utils.UnsafeString(given[0]), true

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/utils"
-	"github.com/valyala/fasthttp"
 
 	"sluice/backend/payment"
 	"sluice/backend/sale"
@@ -152,15 +150,6 @@ func (h *handlers) verifyCallback(c *fiber.Ctx) (id string, err error) {
 		}
 	}
 	return "", errForged
-}
-
-// onlyOne returns a header that must be present once. The value lives as long as the request.
-func onlyOne(header *fasthttp.RequestHeader, name string) (value string, ok bool) {
-	given := header.PeekAll(name)
-	if len(given) != 1 {
-		return "", false
-	}
-	return utils.UnsafeString(given[0]), true
 }
 
 // paymentBody is the response to an applied callback.
