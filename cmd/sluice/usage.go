@@ -121,14 +121,24 @@ func nearestFlag(c *cobra.Command, name string) string {
 	return nearest
 }
 
-// nearestCommands returns the subcommands of c that resemble name, begin with it, or are to be suggested for it.
+// nearestCommands returns the subcommands of c that resemble name, begin with it, or are to be suggested for it; if there
+// are none, those below them that have this name, unless they are many.
 func nearestCommands(c *cobra.Command, name string) (near []string) {
 	name = strings.ToLower(name)
+	var below []string
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() && (resembles(name, sub.Name()) || strings.HasPrefix(sub.Name(), name) ||
 			slices.Contains(sub.SuggestFor, name)) {
 			near = append(near, sub.Name())
 		}
+		for _, subsub := range sub.Commands() {
+			if subsub.Name() == name {
+				below = append(below, sub.Name()+" "+name)
+			}
+		}
+	}
+	if len(near) == 0 && len(below) <= 3 {
+		return below
 	}
 	return near
 }
