@@ -121,8 +121,8 @@ func nearestFlag(c *cobra.Command, name string) string {
 	return nearest
 }
 
-// nearestCommands returns the subcommands of c that resemble name, begin with it, or are to be suggested for it; if there
-// are none, those below them that have this name, unless they are many.
+// nearestCommands returns the subcommands of c that resemble name, begin with it, or are to be suggested for it. If
+// there are none, it returns those below them that have this name, unless they are many.
 func nearestCommands(c *cobra.Command, name string) (near []string) {
 	name = strings.ToLower(name)
 	var below []string
