@@ -79,6 +79,16 @@ func (o *Object) take(name string) (v any, present bool) {
 	return v, present
 }
 
+// takeAs takes a value that is decoded as a T. It rejects other values with the detail. ok is false if the field is
+// absent or rejected.
+func takeAs[T any](o *Object, name, detail string) (v T, ok bool) {
+	raw, present := o.take(name)
+	if v, ok = raw.(T); present && !ok {
+		o.Reject(name, detail)
+	}
+	return v, ok
+}
+
 // Reject records the error of a field. The text continues a sentence that begins with the field's name.
 func (o *Object) Reject(name, detail string) { o.bad.Add(o.path+name, detail) }
 
@@ -124,14 +134,7 @@ func (o *Object) Err() error { return o.bad.Err() }
 
 // Text takes a string. It returns "" if the field is absent or rejected.
 func (o *Object) Text(name string) string {
-	v, present := o.take(name)
-	if !present {
-		return ""
-	}
-	s, ok := v.(string)
-	if !ok {
-		o.Reject(name, "must be a string")
-	}
+	s, _ := takeAs[string](o, name, "must be a string")
 	return s
 }
 
@@ -183,13 +186,8 @@ func (o *Object) Texts(name string) (items []string, present bool) {
 // Integer takes a whole number without fraction or exponent that fits 63 bits. ok is false if the field is absent or
 // rejected.
 func (o *Object) Integer(name string) (n int64, ok bool) {
-	v, present := o.take(name)
-	if !present {
-		return 0, false
-	}
-	number, isNumber := v.(json.Number)
-	if !isNumber {
-		o.Reject(name, "must be a whole number")
+	number, ok := takeAs[json.Number](o, name, "must be a whole number")
+	if !ok {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(number.String(), 10, 64)
@@ -204,11 +202,7 @@ func (o *Object) Integer(name string) (n int64, ok bool) {
 
 // Bool takes true or false. An absent field is false.
 func (o *Object) Bool(name string) bool {
-	v, present := o.take(name)
-	yes, ok := v.(bool)
-	if present && !ok {
-		o.Reject(name, "must be true or false")
-	}
+	yes, _ := takeAs[bool](o, name, "must be true or false")
 	return yes
 }
 
@@ -265,15 +259,6 @@ func DurationText(d time.Duration) string {
 
 // Child takes an object, which collects errors in o. An absent field is an empty object.
 func (o *Object) Child(name string) *Object {
-	c := &Object{path: o.path + name + ".", bad: o.bad}
-	v, present := o.take(name)
-	if !present {
-		return c
-	}
-	fields, ok := v.(map[string]any)
-	if !ok {
-		o.Reject(name, "must be an object")
-	}
-	c.fields = fields
-	return c
+	fields, _ := takeAs[map[string]any](o, name, "must be an object")
+	return &Object{path: o.path + name + ".", fields: fields, bad: o.bad}
 }
