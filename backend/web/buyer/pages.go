@@ -191,7 +191,7 @@ func (p *Pages) Sale(lang Lang, s Sale) (page.Page, error) {
 			return page.Page{}, fmt.Errorf("buyer: description of sale %s: %w", s.ID, err)
 		}
 		if v.Description == "" {
-			v.Description = fill(v.Text["about.sale"], "title", v.Title, "price", shown.Price)
+			v.Description = fill(v.Text["about.sale"], "{title}", v.Title, "{price}", shown.Price)
 		}
 		return p.render("sale.html", v)
 	})
@@ -215,7 +215,7 @@ func (p *Pages) Sales(lang Lang, list []Sale) (page.Page, error) {
 		return b.OpensAt.Compare(a.OpensAt)
 	})
 	if len(list) > maxListed {
-		v.More = fill(v.Text["sales.more"], "n", strconv.Itoa(len(list)-maxListed))
+		v.More = fill(v.Text["sales.more"], "{n}", strconv.Itoa(len(list)-maxListed))
 		list = list[:maxListed]
 	}
 	for _, s := range list {
@@ -261,14 +261,14 @@ func (v *view) saleView(s Sale) saleView {
 	shown := saleView{
 		Sale:      s,
 		Price:     formatPrice(v.Lang, s.Price),
-		Left:      fill(v.Text["left"], "n", left, "stock", stock),
-		Limit:     fill(v.Text["limit"], "n", strconv.Itoa(s.PerBuyer)),
+		Left:      fill(v.Text["left"], "{n}", left, "{stock}", stock),
+		Limit:     fill(v.Text["limit"], "{n}", strconv.Itoa(s.PerBuyer)),
 		Opens:     s.OpensAt.UnixMilli(),
 		OpensISO:  s.OpensAt.UTC().Format(time.RFC3339),
 		OpensText: s.OpensAt.UTC().Format("2006-01-02 15:04 UTC"),
 		StateText: v.Text["state."+string(s.State)],
 	}
-	shown.OpensAtText = fill(v.Text["opens.at"], "time", shown.OpensText)
+	shown.OpensAtText = fill(v.Text["opens.at"], "{time}", shown.OpensText)
 	if !s.ClosesAt.IsZero() {
 		shown.Closes = s.ClosesAt.UnixMilli()
 	}
@@ -324,13 +324,8 @@ func withoutBidi(title string) string {
 	}, title)
 }
 
-// fill replaces the placeholders of a text.
-func fill(text string, pairs ...string) string {
-	for i := 0; i+1 < len(pairs); i += 2 {
-		text = strings.ReplaceAll(text, "{"+pairs[i]+"}", pairs[i+1])
-	}
-	return text
-}
+// fill replaces the placeholders of a text. Pairs are names and values; placeholders in values stay.
+func fill(text string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(text) }
 
 // texts are the texts of one language, by key.
 type texts map[string]string

@@ -135,6 +135,15 @@ func TestTitlesAreEscaped(t *testing.T) {
 	}
 }
 
+func TestPlaceholdersInATitleStay(t *testing.T) {
+	set := shoe
+	set.Title = "A set of {price}"
+	rendered, err := newPages(t, Config{}).Sale(English, set)
+	if want := `content="A set of {price} for 99.90 EUR, `; err != nil || !strings.Contains(string(rendered.Body), want) {
+		t.Errorf("%v, the page lacks %s", err, want)
+	}
+}
+
 // Without JavaScript there is no countdown: the page of a scheduled sale has its opening time.
 func TestOpeningTimeWithoutJavaScript(t *testing.T) {
 	p := newPages(t, Config{})
