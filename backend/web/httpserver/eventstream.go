@@ -40,7 +40,7 @@ type EventStream struct {
 // called once: when the stream has ended, or immediately if there is none, after HEAD and while the server drains.
 func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, release func(), run func(*EventStream)) error {
 	ctx := c.Context()
-	if s.Draining() {
+	if s.draining() {
 		release()
 		return ErrUnavailable
 	}

@@ -50,7 +50,7 @@ func (s *Server) addHealth() {
 	r := &readiness{checks: s.cfg.Checks}
 	s.Handle(fiber.MethodGet, "/healthz", func(c *fiber.Ctx) error { return sendStatus(c, healthy) })
 	s.Handle(fiber.MethodGet, "/readyz", func(c *fiber.Ctx) error {
-		if s.Draining() {
+		if s.draining() {
 			return errDraining
 		}
 		if failing := r.failing(s.Now()); len(failing) > 0 {

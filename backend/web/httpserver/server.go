@@ -173,7 +173,7 @@ func (s *Server) Finish() {
 	server, routed := s.fiber.Server(), s.fiber.Handler()
 	server.Handler = func(ctx *fasthttp.RequestCtx) {
 		defer func() {
-			if s.Draining() { // also after the drain: a connection may send its first request then
+			if s.draining() { // also after the drain: a connection may send its first request then
 				ctx.SetConnectionClose()
 			}
 		}()
@@ -214,8 +214,8 @@ func (s *Server) BeginDrain() { s.drain() }
 // Serving returns a context that ends when the drain begins. Event streams and waiting requests end with it.
 func (s *Server) Serving() context.Context { return s.serving }
 
-// Draining reports whether the drain has begun.
-func (s *Server) Draining() bool { return s.serving.Err() != nil }
+// draining reports whether the drain has begun.
+func (s *Server) draining() bool { return s.serving.Err() != nil }
 
 // Required returns an error that names the fields of a configuration that have their zero value, or nil. cfg is a
 // struct of the package pkg with these fields.
