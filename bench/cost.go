@@ -247,10 +247,4 @@ func (c costSample) part(i int) float64 {
 	return c.user[i] + c.kernel[i]
 }
 
-func (s *costSide) each(value func(costSample) float64) []float64 {
-	var all []float64
-	for _, sample := range s.samples {
-		all = append(all, value(sample))
-	}
-	return all
-}
+func (s *costSide) each(value func(costSample) float64) []float64 { return values(s.samples, value) }

@@ -154,13 +154,7 @@ func (f *costFloor) copy(ctx context.Context, batch float64) (micro, bytes float
 
 // String returns the medians of the rounds, and their range.
 func (f *costFloor) String() string {
-	of := func(value func(floorSample) float64) string {
-		var all []float64
-		for _, s := range f.samples {
-			all = append(all, value(s))
-		}
-		return middle(all)
-	}
+	of := func(value func(floorSample) float64) string { return middle(values(f.samples, value)) }
 	group := of(func(s floorSample) float64 { return s.group })
 	batch := of(func(s floorSample) float64 { return s.batch })
 	inRedis := of(func(s floorSample) float64 { return s.redis })

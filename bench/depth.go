@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -93,8 +92,7 @@ func depthRound(ctx context.Context, client redisconn.Client, q [2]*deepQueue) (
 		}
 	}
 	for i := range each {
-		slices.Sort(each[i])
-		trips[i] = quantile(each[i], 0.5)
+		trips[i] = median(each[i])
 	}
 	return trips, inside, nil
 }

@@ -97,8 +97,7 @@ func idleOf(ctx context.Context, plain redisconn.Client, way route, pushes int) 
 		}
 		waits = append(waits, took.Seconds()*1e3)
 	}
-	slices.Sort(waits)
-	r.p50, r.p99 = quantile(waits, 0.5), quantile(waits, 0.99)
+	r.p50, r.p99 = percentiles(waits)
 	return r, nil
 }
 

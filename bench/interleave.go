@@ -155,8 +155,7 @@ func latencies(
 		if err != nil {
 			return fmt.Errorf("%s: %w", side.name, err)
 		}
-		slices.Sort(all)
-		p50, p99 := quantile(all, 0.5), quantile(all, 0.99)
+		p50, p99 := percentiles(all)
 		fmt.Fprintf(os.Stderr, "%-9s round %d  %-36s p50 %8.2f ms  p99 %8.2f ms  at %s/s\n",
 			what, round, side.name, p50, p99, number(side.rate))
 		if round > 0 {
@@ -188,6 +187,15 @@ func (r result) verdict() string {
 		return fmt.Sprintf("reached (goal %g)", r.goal)
 	}
 	return "reached"
+}
+
+// values returns a value of each sample.
+func values[S any](samples []S, of func(S) float64) []float64 {
+	all := make([]float64, len(samples))
+	for i, s := range samples {
+		all[i] = of(s)
+	}
+	return all
 }
 
 func median(of []float64) float64 {
@@ -233,13 +241,14 @@ func quantiles(of []float64) string {
 	if len(of) == 0 {
 		return ""
 	}
-	sorted := slices.Sorted(slices.Values(of))
-	return fmt.Sprintf("%.2f ms, %.2f ms", quantile(sorted, 0.5), quantile(sorted, 0.99))
+	p50, p99 := percentiles(of)
+	return fmt.Sprintf("%.2f ms, %.2f ms", p50, p99)
 }
 
-// quantile returns the quantile q of sorted values.
-func quantile(sorted []float64, q float64) float64 {
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+// percentiles sorts values, at least one, and returns p50 and p99.
+func percentiles(of []float64) (p50, p99 float64) {
+	slices.Sort(of)
+	return of[len(of)/2], of[len(of)*99/100]
 }
 
 // number writes n with commas between thousands.

@@ -110,13 +110,7 @@ func (m *bigSale) print(w io.Writer) {
 		}
 		row(strconv.Itoa(i+1), number(t.perSecond), cells)
 	}
-	grows := func(of func(tenth) float64) float64 {
-		var values []float64
-		for _, t := range tenths {
-			values = append(values, of(t))
-		}
-		return growth(values)
-	}
+	grows := func(of func(tenth) float64) float64 { return growth(values(tenths, of)) }
 	var cells []string
 	for part := range costParts {
 		cells = append(cells, fmt.Sprintf("%+.0f%%", 100*grows(func(t tenth) float64 { return t.cpu[part] })))

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -128,8 +127,7 @@ func (c crowd) measureEvent(ctx context.Context, k openKind, h *openDeployment, 
 		return fmt.Errorf("%d streams received it, want %d, %v after it began", len(all), want,
 			time.Since(begin).Round(time.Second))
 	}
-	slices.Sort(all)
-	r.eventP50, r.eventP99 = quantile(all, 0.5), quantile(all, 0.99)
+	r.eventP50, r.eventP99 = percentiles(all)
 	return nil
 }
 

@@ -71,13 +71,7 @@ func scale(ctx context.Context, s *stage, args []string) error {
 		"commands of one master per order\tmasters at their limit\tcores of the client\t\n")
 	for _, n := range numbers {
 		var ratios []float64
-		each := func(of func(scaleRun) float64) float64 {
-			var all []float64
-			for _, r := range runs[n] {
-				all = append(all, of(r))
-			}
-			return median(all)
-		}
+		each := func(of func(scaleRun) float64) float64 { return median(values(runs[n], of)) }
 		for i, r := range runs[n] {
 			ratios = append(ratios, r.rate/(runs[numbers[0]][i].rate*float64(n)/float64(numbers[0])))
 		}

@@ -263,9 +263,8 @@ func (t *yearTable) measure(ctx context.Context) error {
 			}
 		}
 		for i := range t.years {
-			slices.Sort(took[i])
-			t.add(alternatives[i][q].name,
-				fmt.Sprintf("%.2f ms (%.1f)", quantile(took[i], 0.5), quantile(took[i], 0.99)))
+			p50, p99 := percentiles(took[i])
+			t.add(alternatives[i][q].name, fmt.Sprintf("%.2f ms (%.1f)", p50, p99))
 		}
 	}
 	for _, y := range t.years {
