@@ -53,10 +53,7 @@ func newCostDeployment(s *stage, cfg settings, c costCase, bin string, redisArgs
 	}
 	h.parts = newMeter(costParts[0], h.edge.pid, costParts[1], h.at.pid, costParts[2], redisPID(s, h.client),
 		costParts[3], worker.Pid(), costParts[4], shop.sql.Pid())
-	sql, err := pgx.Connect(context.Background(), shop.sql.URL)
-	s.check(err)
-	s.Cleanup(func() { _ = sql.Close(context.Background()) })
-	return &costDeployment{deployment: h, of: c, sql: sql, worker: worker, metrics: metrics}
+	return &costDeployment{deployment: h, of: c, sql: s.connect(shop.sql.URL), worker: worker, metrics: metrics}
 }
 
 func (h *costDeployment) side(name string) *costSide {

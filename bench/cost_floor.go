@@ -47,15 +47,10 @@ redis.call('LPUSH', KEYS[3], unpack(messages))
 return #messages`)
 
 func newCostFloor(s *stage, cfg settings, c costCase) *costFloor {
-	ctx := context.Background()
 	server := testenv.StartRedis(s, append([]string{"--appendonly", "yes", "--appendfsync", c.fsync}, noRewrites...)...)
 	database := testenv.StartPostgres(s)
-	f := &costFloor{redis: server.Client(), seconds: cfg.seconds}
-	var err error
-	f.sql, err = pgx.Connect(ctx, database.URL)
-	s.check(err)
-	s.Cleanup(func() { _ = f.sql.Close(ctx) })
-	_, err = f.sql.Exec(ctx, `CREATE TABLE bare
+	f := &costFloor{redis: server.Client(), sql: s.connect(database.URL), seconds: cfg.seconds}
+	_, err := f.sql.Exec(context.Background(), `CREATE TABLE bare
 		(id bigint PRIMARY KEY, sale_id text NOT NULL, buyer text NOT NULL, slot int NOT NULL, serial bigint NOT NULL)`)
 	s.check(err)
 	f.redisAt, f.sqlAt = newMeter("Redis", redisPID(s, f.redis)), newMeter("PostgreSQL", database.Pid())

@@ -75,14 +75,19 @@ func newWriters(s *stage, cfg settings, onChange func()) *writers {
 
 // openDatabase opens a store, and a connection beside it.
 func openDatabase(s *stage, url string, onChange func()) (*store.DB, *pgx.Conn) {
-	ctx := context.Background()
-	db, err := store.Open(ctx, url, store.Config{OnChange: onChange})
+	db, err := store.Open(context.Background(), url, store.Config{OnChange: onChange})
 	s.check(err)
 	s.Cleanup(func() { _ = db.Close() })
+	return db, s.connect(url)
+}
+
+// connect opens a connection to a PostgreSQL.
+func (s *stage) connect(url string) *pgx.Conn {
+	ctx := context.Background()
 	sql, err := pgx.Connect(ctx, url)
 	s.check(err)
 	s.Cleanup(func() { _ = sql.Close(ctx) })
-	return db, sql
+	return sql
 }
 
 // fresh empties the tables and waits for a checkpoint, so that no contestant does work for the one before.
