@@ -51,24 +51,17 @@ func cost(ctx context.Context, s *stage, args []string) error {
 	if err != nil {
 		return err
 	}
-	bins := map[string]string{"sluice": s.build()}
-	if *against != "" {
-		root, err := filepath.Abs(*against)
-		if err != nil {
-			return err
-		}
-		bins["against"] = s.buildOf(root)
-	}
+	bins := s.builds(*against)
 	scene := s.scene() // of one case; the built programs remain
 	cfg := settings{
 		rounds: *rounds, seconds: time.Duration(*seconds * float64(time.Second)), profile: *profile, sockets: *sockets,
 	}
 	for _, c := range cases {
-		sides := []*costSide{newCostDeployment(scene, cfg, c, bins["sluice"], noRewrites...).side("sluice")}
-		if bin := bins["against"]; bin != "" {
+		sides := []*costSide{newCostDeployment(scene, cfg, c, bins[0], noRewrites...).side("sluice")}
+		if len(bins) > 1 {
 			other := cfg
 			other.profile, other.sockets = "", false
-			sides = append(sides, newCostDeployment(scene, other, c, bin, noRewrites...).side("against"))
+			sides = append(sides, newCostDeployment(scene, other, c, bins[1], noRewrites...).side("against"))
 		}
 		sides = append(sides, helloSide(scene, cfg, c))
 		var bare *costFloor

@@ -157,6 +157,17 @@ func (s *stage) buildOf(root string) string {
 	return bin
 }
 
+// builds makes the sluice program, and that of another working tree unless its root is empty.
+func (s *stage) builds(against string) (bins []string) {
+	bins = append(bins, s.build())
+	if against != "" {
+		root, err := filepath.Abs(against)
+		s.check(err)
+		bins = append(bins, s.buildOf(root))
+	}
+	return bins
+}
+
 // tool runs the go command in dir.
 func (s *stage) tool(dir string, args ...string) {
 	cmd := exec.Command("go", args...)

@@ -38,14 +38,7 @@ func ups(ctx context.Context, s *stage, args []string) error {
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	names, bins := []string{"sluice up"}, []string{s.build()}
-	if *against != "" {
-		root, err := filepath.Abs(*against)
-		if err != nil {
-			return err
-		}
-		names, bins = append(names, "against"), append(bins, s.buildOf(root))
-	}
+	bins := s.builds(*against)
 	all := make([][]idleUp, len(bins))
 	scene := s.scene() // of one measurement
 	for round := range *rounds {
@@ -64,7 +57,7 @@ func ups(ctx context.Context, s *stage, args []string) error {
 	}
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\tfirst response\tof a core\tcontext switches/s\tresident\tpages of the program\t")
-	for i, name := range names {
+	for i, name := range []string{"sluice up", "against"}[:len(bins)] {
 		for _, one := range all[i] {
 			fmt.Fprintf(t, "%s\t%d ms\t%.2f%%\t%.0f\t%.1f MB\t%.1f MB\t\n", name,
 				one.start.Milliseconds(), one.cpu, one.switches, one.resident, one.file)
