@@ -19,8 +19,8 @@ const (
 	queuedAsynq = 8_000
 )
 
-// drainLimit is the time after which a peer that has not finished fails.
-const drainLimit = time.Minute
+// drainLimit is the time after which a run that has not finished fails.
+const drainLimit = 5 * time.Minute
 
 // rmqSetting is the number of connections, and the number of messages that each of them prefetches for its four batch
 // consumers.
