@@ -10,6 +10,9 @@ import (
 // CachedHeaders returns the number of cached headers.
 func (s *Set) CachedHeaders() int { return len(*s.headers.Load()) }
 
+// Private returns the names of keys with a private part.
+func (s *Set) Private() []string { return s.private }
+
 // FetchOnce fetches the keys of a URL once.
 func FetchOnce(ctx context.Context, url string, transport http.RoundTripper) error {
 	f, err := Open(url, "", Options{Transport: transport})

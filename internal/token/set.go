@@ -19,8 +19,8 @@ import (
 // Set verifies tokens with one or more keys. It is immutable and safe for concurrent use.
 type Set struct {
 	keys    map[name]*verifyKey
-	source  []*jwk // without the secret
-	private []string
+	source  []*jwk   // without the secret
+	private []string // names of keys with a private part, which verifiers do not need and should not have
 	skipped []string
 	cache   *tokenCache // nil: tokens are not cached
 	secrets bool        // tokens signed with a secret are cached as well
@@ -85,9 +85,6 @@ func (s *Set) Names() []string {
 	slices.Sort(names)
 	return names
 }
-
-// Private returns the names of keys with a private part, which verifiers do not need and should not have.
-func (s *Set) Private() []string { return s.private }
 
 // Skipped describes the keys that are not in use because no verifier supports them.
 func (s *Set) Skipped() []string { return s.skipped }
