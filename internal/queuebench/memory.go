@@ -67,16 +67,14 @@ func (q *memoryQueue) TakeAs(_ context.Context, id string, limit int, ack string
 	return queue.Batch{ID: id, Messages: messages}, ack != "" && !leased, nil
 }
 
-// reclaim requeues the batches whose lease has expired and returns their number. The caller holds mu.
-func (q *memoryQueue) reclaim() (leases int) {
+// reclaim requeues the batches whose lease has expired. The caller holds mu.
+func (q *memoryQueue) reclaim() {
 	for id, b := range q.taken {
 		if b.deadline.Before(time.Now()) {
 			q.ready = slices.Concat(b.messages, q.ready)
 			delete(q.taken, id)
-			leases++
 		}
 	}
-	return leases
 }
 
 func (q *memoryQueue) Release(_ context.Context, id string) (lost bool, err error) {
