@@ -87,9 +87,7 @@ const (
 // both cases it removes the copy and returns a report. Without a report, the copy was not created. With a report, an
 // error means that the copy was not removed; it is closed, and "sluice rehearse clean" removes it.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	r := &run{
-		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout), left: -1, queued: -1,
-	}
+	r := newRun(cfg)
 	defer r.edge.closeIdle()
 	r.step.Store("testing the edge")
 	if err := r.edge.detectAddresses(ctx); err != nil {
@@ -150,6 +148,12 @@ type Point struct {
 	At     float64 `json:"at_seconds"`
 	Left   int64   `json:"left"`
 	Queued int64   `json:"queued"`
+}
+
+func newRun(cfg Config) *run {
+	return &run{
+		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout), left: -1, queued: -1,
+	}
 }
 
 func (r *run) now() time.Duration { return time.Since(r.opening) }

@@ -292,10 +292,8 @@ func TestShoppersThatStartTooLateHaveNoResponse(t *testing.T) {
 	s := newFixture(t)
 	cfg := s.config(t)
 	cfg.Workload.Bots = 0.5
-	r := &run{
-		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout),
-		opening: time.Now().Add(-2 * tail),
-	}
+	r := newRun(cfg)
+	r.opening = time.Now().Add(-2 * tail)
 	if err := r.play(t.Context()); err != nil || r.tally.unfinished != [groups]int64{Failed: 30} {
 		t.Errorf("unfinished shoppers: %v, want 30 without a response; %v", r.tally.unfinished, err)
 	}
@@ -314,10 +312,8 @@ func TestShoppersThatWaitAtTheEndCountByTheirLastResponse(t *testing.T) {
 			end()
 		}
 	}
-	r := &run{
-		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout),
-		sale: Sale{ID: "copy"}, opening: time.Now(),
-	}
+	r := newRun(cfg)
+	r.sale, r.opening = Sale{ID: "copy"}, time.Now()
 	if err := r.play(ctx); err != nil || r.tally.unfinished != [groups]int64{Throttled: 60} {
 		t.Errorf("unfinished shoppers: %v, want 60 that a limit refused; %v", r.tally.unfinished, err)
 	}
