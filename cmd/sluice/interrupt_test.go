@@ -19,6 +19,13 @@ import (
 	"sluice/test/testenv"
 )
 
+// runUntil runs a command line without quotes until ctx ends, as a signal ends it.
+func runUntil(ctx context.Context, env map[string]string, line string) (code int, stderr string) {
+	var errOut bytes.Buffer
+	code = run(ctx, strings.Fields(line), func(name string) string { return env[name] }, io.Discard, &errOut)
+	return code, errOut.String()
+}
+
 // A command that a signal ends reports that, and not an error of the server or success.
 func TestInterruptedCommandsReportIt(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -42,10 +49,9 @@ func TestInterruptedCommandsReportIt(t *testing.T) {
 		"sale archive shoe --redis redis://127.0.0.1:1 --database sqlite:" + dir + "/none --output " + dir: "interrupted",
 		"bench queue --redis redis://127.0.0.1:1 --svg " + svg:                                             "interrupted",
 	} {
-		var errOut bytes.Buffer
-		code := run(ctx, strings.Fields(args), func(name string) string { return env[name] }, io.Discard, &errOut)
-		if code != exitFail || errOut.String() != "sluice: "+want+"\n" {
-			t.Errorf("sluice %s: exit %d, %q, want %q", args, code, errOut.String(), want)
+		code, stderr := runUntil(ctx, env, args)
+		if code != exitFail || stderr != "sluice: "+want+"\n" {
+			t.Errorf("sluice %s: exit %d, %q, want %q", args, code, stderr, want)
 		}
 	}
 	if text, err := os.ReadFile(svg); string(text) != "an earlier chart" {
@@ -63,10 +69,9 @@ func TestStoppedStartsAreNoErrors(t *testing.T) {
 		"edge --upstream 127.0.0.1:1 --root= --prefix " + t.TempDir(), "gateway --upstream 127.0.0.1:1 --listen localhost:0",
 		"backend --listen localhost:0" + stores, "worker" + stores, "watcher --redis redis://127.0.0.1:1",
 	} {
-		var errOut bytes.Buffer
-		code := run(ctx, strings.Fields(args), func(name string) string { return env[name] }, io.Discard, &errOut)
-		if code != exitOK || strings.Contains(errOut.String(), "sluice: ") {
-			t.Errorf("sluice %s: exit %d, %s", args, code, errOut.String())
+		code, stderr := runUntil(ctx, env, args)
+		if code != exitOK || strings.Contains(stderr, "sluice: ") {
+			t.Errorf("sluice %s: exit %d, %s", args, code, stderr)
 		}
 	}
 }
@@ -79,10 +84,9 @@ func TestInterruptedEdgeCommandsReportIt(t *testing.T) {
 	interrupt()
 	env := map[string]string{envSecret: testSecret}
 	for _, args := range []string{"edge -t --upstream 127.0.0.1:1 --root=", "edge reload --prefix " + prefix} {
-		var errOut bytes.Buffer
-		code := run(ctx, strings.Fields(args), func(name string) string { return env[name] }, io.Discard, &errOut)
-		if code != exitFail || errOut.String() != "sluice: interrupted\n" {
-			t.Errorf("sluice %s: exit %d, %s", args, code, errOut.String())
+		code, stderr := runUntil(ctx, env, args)
+		if code != exitFail || stderr != "sluice: interrupted\n" {
+			t.Errorf("sluice %s: exit %d, %s", args, code, stderr)
 		}
 	}
 }
@@ -94,11 +98,8 @@ func TestInterruptedPingReportsIt(t *testing.T) {
 	defer func() { http.DefaultClient.Transport = before }()
 	http.DefaultClient.Transport = pinged(interrupt)
 	env := map[string]string{envServer: "http://127.0.0.1:1", envAdminToken: "hush", envData: t.TempDir()}
-	getenv := func(name string) string { return env[name] }
-	var errOut bytes.Buffer
-	code := run(ctx, []string{"webhook", "ping", "ep_1"}, getenv, io.Discard, &errOut)
-	if code != exitFail || errOut.String() != "sluice: interrupted\n" {
-		t.Errorf("exit %d, %q", code, errOut.String())
+	if code, stderr := runUntil(ctx, env, "webhook ping ep_1"); code != exitFail || stderr != "sluice: interrupted\n" {
+		t.Errorf("exit %d, %q", code, stderr)
 	}
 }
 
@@ -190,10 +191,8 @@ func TestFilesOfFlagsAreInterruptible(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		ended := make(chan string, 1)
 		go func() {
-			var errOut bytes.Buffer
-			args := strings.Fields(strings.ReplaceAll(line, "PIPE", pipe))
-			code := run(ctx, args, func(name string) string { return env[name] }, io.Discard, &errOut)
-			ended <- fmt.Sprint(code, " ", errOut.String())
+			code, stderr := runUntil(ctx, env, strings.ReplaceAll(line, "PIPE", pipe))
+			ended <- fmt.Sprint(code, " ", stderr)
 		}()
 		var writer *os.File
 		testenv.Eventually(t, time.Minute, "sluice opens the pipe", func() (opened bool) {
