@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"slices"
 	"strconv"
@@ -64,16 +63,12 @@ func parseCluster(raw string) (*cluster, error) {
 	if i := strings.LastIndex(authority, "@"); i >= 0 {
 		user, hosts = authority[:i+1], authority[i+1:]
 	}
-	c := &cluster{timeout: clusterQueryTimeout, nodes: map[string]Client{}, servers: map[int]*Server{}}
-	for addr := range strings.SplitSeq(hosts, ",") {
-		host, port, err := net.SplitHostPort(addr)
-		if err != nil || host == "" {
-			return nil, bad
-		}
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return nil, bad
-		}
-		c.configured = append(c.configured, addr)
+	c := &cluster{
+		configured: strings.Split(hosts, ","), timeout: clusterQueryTimeout, nodes: map[string]Client{},
+		servers: map[int]*Server{},
+	}
+	if !areAddresses(c.configured) {
+		return nil, bad
 	}
 	one := scheme + "://" + user + c.configured[0] + "/0"
 	if query != "" {

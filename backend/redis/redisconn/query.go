@@ -3,8 +3,22 @@ package redisconn
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 )
+
+// areAddresses reports whether each text is host:port.
+func areAddresses(all []string) bool {
+	for _, addr := range all {
+		host, port, err := net.SplitHostPort(addr)
+		n, wrong := strconv.ParseUint(port, 10, 16)
+		if err != nil || wrong != nil || host == "" || n == 0 {
+			return false
+		}
+	}
+	return true
+}
 
 // distinct returns the addresses of all lists, each once.
 func distinct(lists ...[]string) []string {

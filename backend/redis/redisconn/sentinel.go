@@ -41,10 +41,8 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 	s := &sentinels{name: query.Get("master_name"), timeout: queryTimeout}
 	port := cmp.Or(u.Port(), "6379") // default port of a Redis URL
 	s.configured = append([]string{net.JoinHostPort(u.Hostname(), port)}, query["addr"]...)
-	for _, addr := range s.configured {
-		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-			return nil, nil, bad
-		}
+	if !areAddresses(s.configured) {
+		return nil, nil, bad
 	}
 	rest := *u
 	rest.User = nil

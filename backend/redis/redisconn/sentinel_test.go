@@ -61,6 +61,8 @@ func TestURLsThatReadFromReplicasAreRejected(t *testing.T) {
 		"master_name=shop&replica_only=true":   "replica_only reads from replicas",
 		"master_name=shop&route_randomly=true": "route_randomly reads from replicas",
 		"master_name=shop&no_such=1":           "want redis://sentinel",
+		"master_name=shop&addr=other:port":     "want redis://sentinel",
+		"master_name=shop&addr=other:65536":    "want redis://sentinel",
 	} {
 		_, err := redisconn.Open("redis://:hunter2@127.0.0.1:1/0?" + query)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
