@@ -10,25 +10,35 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// Nodes get new addresses, for example when Kubernetes restarts them. The clients of the old ones must not be kept.
-func TestClientsOfFormerAddressesAreClosed(t *testing.T) {
+// newNode returns the cluster of a server with these replies, and the address of the server.
+func newNode(t *testing.T, replies map[string]func(*server.Peer)) (*cluster, string) {
+	t.Helper()
 	s, err := server.NewServer("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	self := s.Addr().String()
-	var other atomic.Value // address of the second node
-	if err := s.Register("CLUSTER", func(c *server.Peer, _ string, _ []string) {
-		c.WriteBulk(fmt.Sprintf("a %s@1 myself,master - 0 0 1 connected 0-5\nb %s@1 master - 0 0 2 connected 6-9\n",
-			self, other.Load()))
-	}); err != nil {
-		t.Fatal(err)
+	for name, reply := range replies {
+		if err := s.Register(name, func(p *server.Peer, _ string, _ []string) { reply(p) }); err != nil {
+			t.Fatal(err)
+		}
 	}
-	c, err := parseCluster(clusterScheme + self)
+	addr := s.Addr().String()
+	c, err := parseCluster(clusterScheme + addr)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c, addr
+}
+
+// Nodes get new addresses, for example when Kubernetes restarts them. The clients of the old ones must not be kept.
+func TestClientsOfFormerAddressesAreClosed(t *testing.T) {
+	var self string
+	var other atomic.Value // address of the second node
+	c, self := newNode(t, map[string]func(*server.Peer){"CLUSTER": func(p *server.Peer) {
+		p.WriteBulk(fmt.Sprintf("a %s@1 myself,master - 0 0 1 connected 0-5\nb %s@1 master - 0 0 2 connected 6-9\n",
+			self, other.Load()))
+	}})
 	for port := range 3 {
 		address := fmt.Sprint("127.0.0.1:", port+1) // no server listens there
 		other.Store(address)
@@ -49,24 +59,11 @@ func TestClientsOfFormerAddressesAreClosed(t *testing.T) {
 
 // The first query to a node sends the fewest commands, because all of them share one timeout.
 func TestQueriesSendNoIdentity(t *testing.T) {
-	s, err := server.NewServer("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
 	var identities atomic.Int64
-	for name, reply := range map[string]func(*server.Peer){
+	c, _ := newNode(t, map[string]func(*server.Peer){
 		"CLIENT":  func(p *server.Peer) { identities.Add(1); p.WriteOK() },
 		"CLUSTER": func(p *server.Peer) { p.WriteBulk("a :1@1 myself,master - 0 0 1 connected 0-9\n") },
-	} {
-		if err := s.Register(name, func(p *server.Peer, _ string, _ []string) { reply(p) }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := parseCluster(clusterScheme + s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	if _, err := c.readAll(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,12 +16,18 @@ import (
 func openMini(t *testing.T) (*miniredis.Miniredis, redisconn.Client) {
 	t.Helper()
 	mini := miniredis.RunT(t)
-	client, err := redisconn.Open("redis://" + mini.Addr())
+	return mini, connect(t, "redis://"+mini.Addr())
+}
+
+// connect opens a client until the end of the test.
+func connect(t *testing.T, url string, options ...redisconn.Option) redisconn.Client {
+	t.Helper()
+	client, err := redisconn.Open(url, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	return mini, client
+	return client
 }
 
 // An owner that was suspended past the expiry must neither renew nor release the lock of the next owner.
@@ -131,11 +137,7 @@ func blind(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 func TestAcquireSurvivesALostReply(t *testing.T) {
 	mini := miniredis.RunT(t)
 	open := func(h testenv.Commands) redisconn.Client {
-		c, err := redisconn.Open("redis://" + mini.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
+		c := connect(t, "redis://"+mini.Addr())
 		c.AddHook(h)
 		return c
 	}

@@ -31,11 +31,7 @@ func TestClientFollowsTheMasterOfASentinel(t *testing.T) {
 		}
 		return err
 	})
-	client, err := redisconn.Open(sentinel.URL+"?master_name="+testenv.SentinelMaster, check)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	client := connect(t, sentinel.URL+"?master_name="+testenv.SentinelMaster, check)
 	testenv.Eventually(t, time.Minute, "a write to the master", func() bool {
 		return client.Set(ctx, "k", "v", 0).Err() == nil
 	})

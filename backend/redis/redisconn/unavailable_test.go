@@ -7,7 +7,6 @@ import (
 	"io"
 	"testing"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/redisconn"
@@ -25,12 +24,7 @@ func TestUnavailableIsAnyErrorWithoutAnAnswer(t *testing.T) {
 }
 
 func TestUnavailableKnowsTheTemporaryAnswers(t *testing.T) {
-	server := miniredis.RunT(t)
-	client, err := redisconn.Open("redis://" + server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	server, client := openMini(t)
 	for answer, want := range map[string]bool{
 		"LOADING Redis is loading the dataset in memory":                         true,
 		"READONLY You can't write against a read only replica.":                  true,
