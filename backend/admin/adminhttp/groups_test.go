@@ -62,6 +62,7 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 	cfg := newFakeService().config()
 	cfg.Events = f
 	s := serve(t, cfg)
+	longest := strings.Repeat("7", 255) // the id of an event, which package events bounds
 	for _, c := range []exchange{
 		{
 			"GET", "/admin/v1/groups", "", 200, "",
@@ -85,6 +86,11 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 			"POST", "/admin/v1/groups/points/dead/stream-7-0/cancel", "", 200, "drop|admin|points|stream-7-0|",
 			`"status":"dropped"`,
 		},
+		{
+			"POST", "/admin/v1/groups/points/dead/" + longest + "/cancel", "", 200, "drop|admin|points|" + longest + "|",
+			`"status":"dropped"`,
+		},
+		{"GET", "/admin/v1/groups/points/dead?after=" + longest, "", 200, "points " + longest + " 100", ``},
 		{
 			"POST", "/admin/v1/groups/by%7Bhand%7D/remove", `{"reason":"x"}`, 200, "remove|admin|by{hand}||x",
 			`"status":"removed"`,

@@ -137,8 +137,9 @@ func (r *request) orderID() sale.OrderID {
 	return id
 }
 
-// maxParam bounds a part of a path and a cursor, in bytes.
-const maxParam = 200
+// maxParam bounds a part of a path and a cursor, in bytes. The id of an event has at most 255, and that of a webhook
+// delivery contains one.
+const maxParam = 290
 
 // param returns a part of the path. A text that cannot be an id, for example one that SQL cannot store, is missing.
 func (r *request) param(name string, missing error) string {

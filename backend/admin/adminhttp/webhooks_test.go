@@ -196,7 +196,7 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		{"GET", "/admin/v1/webhooks/a%00/deliveries", "", 404, "", `not-found`},
 		{"GET", one + "/deliveries/%ff", "", 404, "", `not-found`},
 		{"GET", "/admin/v1/webhooks/%ff/deliveries/x", "", 404, "", `not-found`},
-		{"POST", "/admin/v1/webhooks/" + strings.Repeat("x", 201) + "/pause", "", 404, "", `not-found`},
+		{"POST", "/admin/v1/webhooks/" + strings.Repeat("x", maxParam+1) + "/pause", "", 404, "", `not-found`},
 	} {
 		got := s.check(c, &f.called)
 		if strings.Contains(got.Body, "whsec_older") || strings.Contains(got.Body, "whsec_hush") && got.Status != 201 {
