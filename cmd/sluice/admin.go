@@ -256,8 +256,9 @@ func (l *listing[T]) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &members); err != nil {
 		return err
 	}
-	if l.next = strings.Trim(string(members["next"]), `"`); l.next == "0" || l.next == "null" {
-		l.next = ""
+	l.next = ""
+	if next := members["next"]; json.Unmarshal(next, &l.next) != nil && string(next) != "0" {
+		l.next = string(next) // a number
 	}
 	return json.Unmarshal(members[l.name], &l.items)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -89,6 +90,19 @@ func TestFilterBySaleThatSelectsNothing(t *testing.T) {
 	} {
 		if code, _, stderr := sluice(t, env, strings.Fields(c.args)...); stderr != c.stderr || code != c.code {
 			t.Errorf("sluice %s: exit %d, %q, want %d, %q", c.args, code, stderr, c.code, c.stderr)
+		}
+	}
+}
+
+// The cursor is the id of an event, which may contain characters that JSON escapes.
+func TestCursorOfAListIsDecoded(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"dead":[],"next":"a\"b\\\u001b"}`: "a\"b\\\x1b", `{"dead":[],"next":17}`: "17", `{"dead":[],"next":0}`: "",
+		`{"dead":[],"next":null}`: "", `{"dead":[]}`: "", `{"dead":[],"next":""}`: "",
+	} {
+		page := listing[string]{name: "dead", next: "of the previous page"}
+		if err := json.Unmarshal([]byte(text), &page); err != nil || page.next != want {
+			t.Errorf("%s: next %q, %v; want %q", text, page.next, err, want)
 		}
 	}
 }
