@@ -97,8 +97,8 @@ type deadFilter struct {
 }
 
 func (f *deadFilter) add(c *cobra.Command) {
+	reasonFlag(c, &f.Reason)
 	flags := c.Flags()
-	flags.StringVar(&f.Reason, "reason", "", "reason for the action log")
 	flags.StringVar(&f.Sale, "sale", "", "all of this sale, instead of single orders")
 	flags.StringVar(&f.ErrorContains, "error-contains", "", "only dead letters whose error contains this text")
 	flags.StringVar(&f.after, "died-after", "", "only orders that died since: RFC 3339, or a duration ago, such as 2h")

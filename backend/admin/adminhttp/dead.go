@@ -29,16 +29,21 @@ func deadJSON(d queue.DeadLetter) client.DeadLetter {
 	b := client.DeadLetter{
 		Key: d.Key, Raw: strings.ToValidUTF8(string(d.Raw), "\uFFFD"), Reason: d.Reason, Attempts: len(d.History),
 		History: httpserver.Bodies(d.History, func(a queue.Attempt) client.Attempt { return client.Attempt(a) }),
-		Crashes: d.Crashes, DiedAt: d.DiedAt.UTC(), Cancelling: d.Cancelling, Unbacked: d.Unbacked,
+		Crashes: d.Crashes, DiedAt: d.DiedAt.UTC(), Cancelling: d.Cancelling, Units: unitsOf(d), Unbacked: d.Unbacked,
 	}
 	if d.Message.ID != 0 {
 		b.OrderID, b.SaleID, b.Buyer = d.Message.ID.String(), d.Message.SaleID, d.Message.Buyer
 		b.Message = keyspace.EncodeMessage(d.Message)
-		if !d.Unbacked {
-			b.Units = 1
-		}
 	}
 	return b
+}
+
+// unitsOf returns the units that a dead letter holds.
+func unitsOf(d queue.DeadLetter) int {
+	if d.Message.ID == 0 || d.Unbacked {
+		return 0
+	}
+	return 1
 }
 
 func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
@@ -118,10 +123,7 @@ func settledJSON(s admin.Settled) SettledOrder {
 	m := s.DeadLetter.Message
 	b := SettledOrder{
 		OrderID: m.ID.String(), SaleID: m.SaleID, Buyer: m.Buyer, Reason: s.DeadLetter.Reason,
-		Status: string(s.Status), GivenBack: s.UnitReturned,
-	}
-	if m.ID != 0 && !s.DeadLetter.Unbacked {
-		b.Units = 1
+		Status: string(s.Status), Units: unitsOf(s.DeadLetter), GivenBack: s.UnitReturned,
 	}
 	if errors.Is(s.Err, sale.ErrNotFound) {
 		b.Error = "it was settled by another request"
