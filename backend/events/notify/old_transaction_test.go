@@ -30,7 +30,8 @@ func newBacklog(t *testing.T, n int) *backlog {
 	for _, statement := range []string{
 		"ALTER TABLE notifications SET (autovacuum_enabled = false)",
 		fmt.Sprintf(`INSERT INTO notifications (event_id, subscription_id, body, due_at)
-			SELECT n::text, 1, repeat('x', 200), now() - (100000 - n) * interval '1 minute' FROM generate_series(1, %d) AS n`, n),
+			SELECT n::text, 1, repeat('x', 200), now() - (100000 - n) * interval '1 minute'
+			FROM generate_series(1, %d) AS n`, n),
 	} {
 		if _, err := w.sql.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)
