@@ -898,10 +898,10 @@ var mutants = []mutant{
 	},
 	{
 		"notifications: a late result releases the next lease",
-		"backend/events/notify/store.go",
-		"leased_by = $3 AND attempts = $5\"+",
-		"leased_by = $3 AND attempts <> -$5\"+",
-		proof{"./backend/events/notify", "TestLateDelayKeepsTheNextLease", nil},
+		"backend/events/notify/store_results.go",
+		"AND leased_by = lease \"+",
+		"AND leased_by IS NOT NULL \"+",
+		proof{"./backend/events/notify", "TestLateResultChangesNothing", nil},
 	},
 	{
 		"webhooks: a late result changes an endpoint that was resumed",

@@ -92,8 +92,8 @@ func (s *Sender) Wake() { s.woken.Up() }
 // perEndpoint bounds the concurrent requests to one endpoint.
 const perEndpoint = 32
 
-// MaxRequests is the maximum number of concurrent requests of a Sender. It is the outbound.Config.PerHost of its client,
-// because all endpoints may have the same host.
+// MaxRequests is the maximum number of concurrent requests of a Sender. It is the outbound.Config.PerHost of its
+// client, because all endpoints may have the same host.
 const MaxRequests = maxEndpoints * perEndpoint
 
 // soon is how often a Sender looks after it was woken: the events of new deliveries may not be acknowledged yet.
