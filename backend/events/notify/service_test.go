@@ -333,7 +333,7 @@ func TestRefusalCountsOnceWhenItsResultIsStoredLate(t *testing.T) {
 	storetest.Exec(t, url, "CREATE TRIGGER stuck BEFORE UPDATE OF settled_at ON notifications "+
 		"WHEN NEW.settled_at IS NOT NULL BEGIN SELECT RAISE(ABORT, 'stuck'); END")
 	const messages = 5
-	s, _ := service(t, db, notify.Config{Web: sv.web(), Hold: time.Second})
+	s, _ := service(t, db, notify.Config{Web: sv.web(), Hold: time.Second, MaxAttempts: 1000})
 	for n := range messages {
 		e := eventOf(n+1, events.Paid, sale.StatusPaid)
 		e.Buyer = "buyer-1"
