@@ -78,12 +78,6 @@ func (s *Store) bound(endpointID string) *leaseBound {
 	return b
 }
 
-func (s *Store) forget(endpointID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.bounds, endpointID)
-}
-
 // dueBound is a record of DueEndpoints: the milliseconds of a bound's due_at, rounded down.
 type dueBound struct {
 	Endpoint string `json:"endpoint"`

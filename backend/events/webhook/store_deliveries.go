@@ -2,10 +2,8 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"sluice/backend/sale"
 	"sluice/backend/store"
 )
 
@@ -109,9 +107,6 @@ func (s *Store) LeaseDeliveries(
 	b, began := s.bound(endpointID), s.now()
 	from := b.next(began)
 	e, leased, err = s.leaseAbove(ctx, endpointID, from, upTo, lease, limit)
-	if errors.Is(err, sale.ErrNotFound) {
-		s.forget(endpointID)
-	}
 	b.leased(from, leased, began, s.now())
 	return e, leased, err
 }

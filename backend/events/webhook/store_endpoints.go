@@ -17,7 +17,7 @@ type Store struct {
 	now func() time.Time // tests replace it
 
 	mu       sync.Mutex
-	bounds   map[string]*leaseBound // by endpoint
+	bounds   map[string]*leaseBound // by endpoint, also of removed ones
 	wholeDue time.Time              // when the next DueEndpoints may begin without the bounds
 }
 
