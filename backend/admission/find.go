@@ -29,16 +29,13 @@ func NewFinder(stock *Stock) *Finder {
 // FindOrder finds an order that the buyer holds and that may not be a row in SQL yet. It reads Redis only. It returns
 // sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
 //
-// If the process knows the sale of the order (see Remember), FindOrder reads one key. Otherwise it reads the buyer's
-// slots in every loaded sale, a few hundred per round trip: 50 ms with 10,000 sales. One search runs at a time, so that
-// requests for unknown orders cannot overload Redis.
+// The order is in the shard that allocated its id. If the process knows the sale of the order (see Remember), FindOrder
+// reads one key. Otherwise it reads the buyer's slots in every sale of the shard, a few hundred per round trip: 50 ms
+// with 10,000 sales. One search runs at a time, so that requests for unknown orders cannot overload Redis.
 func (f *Finder) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
+	shard := f.stock.cfg.Space.ShardOfOrder(id)
 	if saleID, known := f.sales.Get(id); known {
-		home, err := f.home(ctx, saleID, buyer)
-		if err != nil {
-			return sale.Order{}, err
-		}
-		return f.findIn(ctx, f.stock.ShardOf(home), []string{saleID}, buyer, id)
+		return f.findIn(ctx, shard, []string{saleID}, buyer, id)
 	}
 	select {
 	case f.search <- struct{}{}:
@@ -46,31 +43,16 @@ func (f *Finder) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (
 	case <-ctx.Done():
 		return sale.Order{}, unavailable("find order", ctx.Err())
 	}
-	missing := notHeld(id)
-	for _, shard := range f.stock.cfg.Space.All() {
-		o, err := f.findInShard(ctx, shard, buyer, id)
-		switch {
-		case err == nil:
-			f.Remember(id, o.SaleID)
-			return o, nil
-		case !errors.Is(err, sale.ErrNotFound): // another shard may have it
-			missing = err
-		}
-	}
-	return sale.Order{}, missing
-}
-
-// findInShard reads the buyer's slots in all sales of a shard.
-func (f *Finder) findInShard(
-	ctx context.Context, shard keyspace.Shard, buyer string, id sale.OrderID,
-) (sale.Order, error) {
 	ids, err := f.stock.SalesIn(ctx, shard)
 	if err != nil {
 		return sale.Order{}, err
 	}
 	for some := range slices.Chunk(ids, salesPerRead) {
 		o, err := f.findIn(ctx, shard, some, buyer, id)
-		if err == nil || !errors.Is(err, sale.ErrNotFound) {
+		if err == nil {
+			f.Remember(id, o.SaleID)
+		}
+		if !errors.Is(err, sale.ErrNotFound) {
 			return o, err
 		}
 	}
@@ -106,10 +88,11 @@ func (f *Finder) findIn(
 // whether they are rows. A cancelled order is held until its unit is back. An unknown sale has none. An error wraps
 // sale.ErrUnavailable.
 func (f *Finder) OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.Order, error) {
-	home, err := f.home(ctx, saleID, buyer)
-	if err != nil {
+	k, err := f.stock.Spread(ctx, saleID)
+	if err != nil && !errors.Is(err, ErrNotLoaded) {
 		return nil, err
 	}
+	home := spread.HomePart(saleID, buyer, k)
 	text, err := f.stock.cfg.Client.HGet(ctx, f.stock.ShardOf(home).Buyers(saleID), buyer).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, unavailable("orders held in sale "+saleID, err)
@@ -119,16 +102,6 @@ func (f *Finder) OrdersHeld(ctx context.Context, buyer, saleID string) ([]sale.O
 		held = append(held, sale.Order{ID: id, SaleID: saleID, Buyer: buyer, Slot: slot, Status: sale.StatusQueued})
 	}
 	return held, nil
-}
-
-// home returns the part of a sale that holds the orders of a buyer. A sale that Redis does not hold has one part: no
-// order of it can be found.
-func (f *Finder) home(ctx context.Context, saleID, buyer string) (spread.Part, error) {
-	k, err := f.stock.Spread(ctx, saleID)
-	if errors.Is(err, ErrNotLoaded) {
-		k, err = 0, nil
-	}
-	return spread.HomePart(saleID, buyer, k), err
 }
 
 func notHeld(id sale.OrderID) error { return fmt.Errorf("order %s: %w", id, sale.ErrNotFound) }

@@ -212,6 +212,30 @@ func TestReturnIsConfirmedInItsShardOnly(t *testing.T) {
 	})
 }
 
+// The shard that allocated the id of an order has it. Another shard, which may be down, is not searched.
+func TestOrderIsFoundInItsShardOnly(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
+		ctx := context.Background()
+		a, stock, def := newParts(t, c)
+		buyer := buyerOf(0, 0)
+		d, err := a.Admit(ctx, Request{
+			SaleID: "s", Spread: 2, Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f",
+		})
+		if err != nil || d.Outcome != sale.Accepted {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		down := stock.ShardOf(SalePart{def, 1}.Part())
+		c.Del(ctx, down.Sales())
+		c.Set(ctx, down.Sales(), "every command fails", 0)
+		for _, of := range []string{buyer, "another buyer"} {
+			o, err := NewFinder(stock).FindOrder(ctx, of, d.OrderID)
+			if found := err == nil && o.ID == d.OrderID; found != (of == buyer) || !found && !errors.Is(err, sale.ErrNotFound) {
+				t.Errorf("%s: %+v, %v", of, o, err)
+			}
+		}
+	})
+}
+
 func TestParseSegment(t *testing.T) {
 	for text, want := range map[string][2]int{"": {0, 0}, "0/2": {0, 2}, "999/1000": {999, 1000}} {
 		if index, k, err := parseSegment(text); err != nil || index != want[0] || k != want[1] {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -18,20 +19,9 @@ type Shard interface {
 // Shards combines the queues of all shards, in the order of their numbers.
 type Shards []Shard
 
-// DeadLetter returns a dead letter of any shard. If none has it, the error wraps sale.ErrNotFound, or
-// sale.ErrUnavailable if a shard could not be read.
+// DeadLetter returns the dead letter of an order from the shard that allocated its id; see List.DeadLetter.
 func (s Shards) DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
-	missing := notDead(id)
-	for _, shard := range s {
-		d, err := shard.DeadLetter(ctx, id)
-		switch {
-		case err == nil:
-			return d, nil
-		case !errors.Is(err, sale.ErrNotFound):
-			missing = err
-		}
-	}
-	return DeadLetter{}, missing
+	return s[keyspace.Space{Shards: len(s)}.ShardOfOrder(id)].DeadLetter(ctx, id)
 }
 
 // ByShard returns the counts of each shard; nil for a shard that is unavailable. It returns an error if all are.
