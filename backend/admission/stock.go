@@ -37,7 +37,8 @@ type StockConfig struct {
 
 // Claimer holds the allocations of segments in SQL (store.Store).
 type Claimer interface {
-	// Claim claims the allocation of a segment before it is loaded.
+	// Claim claims the allocation of a segment before it is loaded: transfers that the segment began before can no longer
+	// be committed.
 	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)
 	// Allocations returns the allocations of a sale by segment.
 	Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error)

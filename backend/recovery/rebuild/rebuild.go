@@ -31,6 +31,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
@@ -45,12 +46,10 @@ type Store interface {
 	Fences
 	audit.Rows
 	journal.Rows
+	admission.Claimer
 	LastReturn(ctx context.Context, saleID string) (number int64, err error)
-	Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error)
 	// RecoverAllocations corrects the allocations of a database that was restored from a backup.
 	RecoverAllocations(ctx context.Context, saleID string, applied []spread.State) error
-	// Claim claims the allocation of a segment: transfers that the segment began before can no longer be committed.
-	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)
 }
 
 // Pinner opens a client of the current server of a shard that never connects to another one (guard.Shards).
