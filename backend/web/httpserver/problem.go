@@ -13,6 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sluice/backend/sale"
+	"sluice/backend/web/page"
 	"sluice/internal/problem"
 )
 
@@ -24,8 +25,8 @@ type Problem struct {
 	headers []Header
 }
 
-// Header is a response header.
-type Header struct{ Name, Value string }
+// Header is a response header, as pages have them.
+type Header = page.Header
 
 func (p *Problem) Error() string { return "HTTP status " + strconv.Itoa(p.Status) }
 
@@ -53,7 +54,7 @@ var (
 	ErrInternal    = NewProblem(problem.Internal, "Something went wrong on our side.")
 	// ErrUnauthorized does not state why a token is rejected, which would help attackers only. The log has the reason.
 	ErrUnauthorized = NewProblem(problem.Unauthorized, "A valid token is required.",
-		Header{fiber.HeaderWWWAuthenticate, `Bearer error="invalid_token"`})
+		Header{Name: fiber.HeaderWWWAuthenticate, Value: `Bearer error="invalid_token"`})
 
 	errExists   = NewProblem(problem.Conflict, "It already exists.")
 	errNoMethod = NewProblem(problem.MethodNotAllowed, "This method is not allowed here; see the Allow header.")
