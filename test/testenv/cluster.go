@@ -54,6 +54,18 @@ func StartRedisMasters(t TB, masters int, args ...string) *RedisCluster {
 	return startCluster(t, masters, masters, args...)
 }
 
+// sharedMasters is the cluster of SharedRedisMasters.
+var sharedMasters lasting[RedisCluster]
+
+// SharedRedisMasters returns a cluster of three masters without replicas that all tests of this process share. The
+// package needs TestMain, see Main.
+func SharedRedisMasters(t TB) *RedisCluster {
+	t.Helper()
+	sharedMasters.Lock()
+	defer sharedMasters.Unlock()
+	return sharedMasters.get(t, func(t TB) *RedisCluster { return StartRedisMasters(t, 3) })
+}
+
 // startCluster starts the nodes and divides the slots among the first of them.
 func startCluster(t TB, masters, nodes int, args ...string) *RedisCluster {
 	t.Helper()

@@ -2,12 +2,10 @@ package testenv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
@@ -15,67 +13,33 @@ import (
 
 // PgBouncer is a connection pooler in transaction mode in front of a PostgreSQL server. Transactions of a client
 // alternate between all connections to the server, so a test detects code that relies on the state of a connection.
-type PgBouncer struct {
-	port int
-	dir  string
-	proc *process
-}
+type PgBouncer struct{ port int }
 
-var sharedPooler struct {
-	sync.Mutex
-	server *PgBouncer
-}
+var sharedPooler lasting[PgBouncer]
 
 // PooledURL returns the URL of the same database through a PgBouncer, with pool_mode=transaction. For databases of
 // SharedPostgres all tests of this process share one, which is stopped by Main; for others it ends with the test.
 func PooledURL(t TB, p *Postgres) string {
 	t.Helper()
+	start := func(t TB) *PgBouncer { return startPgBouncer(t, p.port) }
 	if p.proc != nil {
-		b, err := startPgBouncer(p.port)
-		if err != nil {
-			t.Fatalf("testenv: %v", err)
-		}
-		t.Cleanup(b.stop)
-		return b.url("sluice")
+		return start(t).url("sluice")
 	}
 	sharedPooler.Lock()
 	defer sharedPooler.Unlock()
-	if sharedPooler.server == nil {
-		b, err := startPgBouncer(shared.server.port)
-		if err != nil {
-			t.Fatalf("testenv: %v", err)
-		}
-		sharedPooler.server = b
-	}
-	return sharedPooler.server.url(p.name)
+	return sharedPooler.get(t, start).url(p.name)
 }
 
 func (b *PgBouncer) url(database string) string {
 	return fmt.Sprintf("postgres://sluice@127.0.0.1:%d/%s?sslmode=disable&pool_mode=transaction", b.port, database)
 }
 
-func startPgBouncer(server int) (_ *PgBouncer, err error) {
-	binary, err := find("pgbouncer")
-	if err != nil {
-		return nil, errors.New("PgBouncer is not installed: apt-get install pgbouncer")
-	}
-	b := &PgBouncer{}
-	if b.port, err = freePort(); err != nil {
-		return nil, err
-	}
-	cred, err := unprivileged()
-	if err != nil {
-		return nil, err
-	}
-	if b.dir, err = serverDir("sluice-pgbouncer-", cred); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.RemoveAll(b.dir)
-		}
-	}()
-	settings := filepath.Join(b.dir, "pgbouncer.ini")
+func startPgBouncer(t TB, server int) *PgBouncer {
+	t.Helper()
+	binary, cred := Find(t, "pgbouncer", "pgbouncer"), unprivileged(t)
+	b := &PgBouncer{port: FreePort(t)}
+	dir := serverDir(t, "sluice-pgbouncer-", cred)
+	settings := filepath.Join(dir, "pgbouncer.ini")
 	text := fmt.Sprintf(`[databases]
 * = host=127.0.0.1 port=%d user=sluice
 [pgbouncer]
@@ -90,21 +54,21 @@ max_client_conn = 1000
 server_round_robin = 1
 server_idle_timeout = 5
 `, server, b.port)
-	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
-		return nil, err
+	err := os.WriteFile(settings, []byte(text), 0o600)
+	if err == nil && cred != nil {
+		err = os.Chown(settings, int(cred.Uid), int(cred.Gid))
 	}
-	if cred != nil {
-		if err := os.Chown(settings, int(cred.Uid), int(cred.Gid)); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
 	}
-	log := filepath.Join(b.dir, "pgbouncer.log")
 	cmd := exec.Command(binary, "-q", settings)
-	cmd.Dir, cmd.SysProcAttr = b.dir, EndWithParent(syscall.SIGKILL, syscall.SysProcAttr{Credential: cred})
-	if b.proc, err = startServer(cmd, log, func() error { return b.ping() }); err != nil {
-		return nil, fmt.Errorf("pgbouncer: %w\n%s", err, tail(log))
+	cmd.Dir, cmd.SysProcAttr = dir, EndWithParent(syscall.SIGKILL, syscall.SysProcAttr{Credential: cred})
+	proc, err := startServer(cmd, filepath.Join(dir, "pgbouncer.log"), b.ping)
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
 	}
-	return b, nil
+	t.Cleanup(func() { proc.end(syscall.SIGTERM) })
+	return b
 }
 
 // ping reads from the console of PgBouncer, which needs no server.
@@ -121,18 +85,4 @@ func (b *PgBouncer) ping() error {
 		return err
 	}
 	return conn.Close(ctx)
-}
-
-func (b *PgBouncer) stop() {
-	b.proc.end(syscall.SIGTERM)
-	_ = os.RemoveAll(b.dir)
-}
-
-func stopPgBouncer() {
-	sharedPooler.Lock()
-	defer sharedPooler.Unlock()
-	if sharedPooler.server != nil {
-		sharedPooler.server.stop()
-		sharedPooler.server = nil
-	}
 }

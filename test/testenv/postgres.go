@@ -2,14 +2,12 @@ package testenv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -31,25 +29,20 @@ type Postgres struct {
 	proc *process
 }
 
-var shared struct {
-	sync.Mutex
-	server *Postgres
-	count  atomic.Int64
-}
+var (
+	sharedPostgres lasting[Postgres]
+	sharedCount    atomic.Int64 // databases on it
+)
 
 // SharedPostgres returns a new, empty database on a server that all tests of this process share. It does not wait for
 // the disk (fsync=off). The package needs TestMain, see Main.
 func SharedPostgres(t TB) *Postgres {
 	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil {
-		server, err := newPostgres("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
-		if err != nil {
-			t.Fatalf("testenv: %v", err)
-		}
-		shared.server = server
-	}
+	sharedPostgres.Lock()
+	defer sharedPostgres.Unlock()
+	sharedPostgres.get(t, func(t TB) *Postgres {
+		return newPostgres(t, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+	})
 	return createShared(t, "template1")
 }
 
@@ -57,90 +50,70 @@ func SharedPostgres(t TB) *Postgres {
 // be in use meanwhile.
 func CopyShared(t TB, of *Postgres) *Postgres {
 	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
+	sharedPostgres.Lock()
+	defer sharedPostgres.Unlock()
 	return createShared(t, of.name)
 }
 
 // createShared is called with the lock.
 func createShared(t TB, template string) *Postgres {
 	t.Helper()
-	name := "test_" + strconv.FormatInt(shared.count.Add(1), 10)
-	if err := shared.server.exec("CREATE DATABASE " + name + " TEMPLATE " + template); err != nil {
-		t.Fatalf("testenv: create database: %v", err)
-	}
-	return &Postgres{URL: shared.server.url(name), name: name, t: t, port: shared.server.port, dir: shared.server.dir}
+	server, name := sharedPostgres.server, "test_"+strconv.FormatInt(sharedCount.Add(1), 10)
+	server.create(t, name+" TEMPLATE "+template)
+	return &Postgres{URL: server.url(name), name: name, t: t, port: server.port, dir: server.dir}
 }
 
 // StartPostgres starts a server of the test's own, durable as PostgreSQL's defaults have it, with one empty database;
 // args are options for postgres, such as "-c", "max_connections=20". It is stopped when the test ends.
 func StartPostgres(t TB, args ...string) *Postgres {
 	t.Helper()
-	p, err := newPostgres(args...)
-	if err != nil {
-		t.Fatalf("testenv: %v", err)
-	}
-	p.t = t
-	t.Cleanup(p.destroy)
-	if err := p.exec("CREATE DATABASE sluice"); err != nil {
-		t.Fatalf("testenv: create database: %v", err)
-	}
-	p.name, p.URL = "sluice", p.url("sluice")
+	p := newPostgres(t, args...)
+	p.name, p.URL = "sluice", p.Create("sluice")
 	return p
 }
 
 // Create adds an empty database to a server of StartPostgres and returns its URL.
 func (p *Postgres) Create(database string) (url string) {
 	p.t.Helper()
-	if err := p.exec("CREATE DATABASE " + database); err != nil {
-		p.t.Fatalf("testenv: create database: %v", err)
-	}
+	p.create(p.t, database)
 	return p.url(database)
+}
+
+// create adds a database for a test; what is its name, and its template.
+func (p *Postgres) create(t TB, what string) {
+	t.Helper()
+	if err := p.exec("CREATE DATABASE " + what); err != nil {
+		t.Fatalf("testenv: create database: %v", err)
+	}
 }
 
 // Replica starts a streaming replica of a server of StartPostgres, on a port of its own. It is stopped when the test
 // ends.
 func (p *Postgres) Replica() *Postgres {
 	p.t.Helper()
-	r, err := p.startReplica()
-	if err != nil {
-		p.t.Fatalf("testenv: replica: %v", err)
-	}
-	p.t.Cleanup(r.destroy)
+	r := &Postgres{t: p.t, bin: p.bin, cred: p.cred, args: p.args}
+	r.begin(Find(p.t, "pg_basebackup", "postgresql", postgresBin+"pg_basebackup"), "-R", "-X", "stream", "-c", "fast",
+		"-d", p.url("postgres"))
 	r.URL = r.url("sluice")
 	return r
-}
-
-func (p *Postgres) startReplica() (_ *Postgres, err error) {
-	r := &Postgres{t: p.t, bin: p.bin, cred: p.cred, args: p.args}
-	if r.dir, err = serverDir("sluice-pg-", r.cred); err != nil {
-		return nil, err
-	}
-	defer r.destroyAfter(&err)
-	basebackup, err := find("pg_basebackup", postgresBin+"pg_basebackup")
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(basebackup, "-D", r.data(), "-R", "-X", "stream",
-		"-c", "fast", "--no-sync", "-d", p.url("postgres"))
-	cmd.Dir, cmd.SysProcAttr = r.dir, &syscall.SysProcAttr{Credential: r.cred}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("pg_basebackup: %w\n%s", err, out)
-	}
-	if r.port, err = freePort(); err != nil {
-		return nil, err
-	}
-	return r, r.start()
 }
 
 // Pid returns the process id of a server of StartPostgres; its processes are below it.
 func (p *Postgres) Pid() int { return p.proc.cmd.Process.Pid }
 
-// Start starts the server again after Stop or Kill.
+// Start starts the server again after Stop or Kill. It retries while processes of a crashed server still hold its
+// memory.
 func (p *Postgres) Start() {
 	p.t.Helper()
-	if err := p.start(); err != nil {
-		p.t.Fatalf("testenv: %v", err)
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
+		err := p.startOnce()
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), "pre-existing shared memory block") || time.Now().After(deadline) {
+			p.t.Fatalf("testenv: %v", err)
+		}
+		_ = os.Truncate(filepath.Join(p.dir, "postgres.log"), 0) // it has been read
 	}
 }
 
@@ -164,30 +137,26 @@ func (p *Postgres) Crash() {
 
 const postgresBin = "/usr/lib/postgresql/*/bin/"
 
-func newPostgres(args ...string) (_ *Postgres, err error) {
-	initdb, err := find("initdb", postgresBin+"initdb")
-	if err != nil {
-		return nil, errors.New("PostgreSQL is not installed: apt-get install postgresql")
-	}
-	p := &Postgres{bin: filepath.Join(filepath.Dir(initdb), "postgres"), args: args}
-	if p.cred, err = unprivileged(); err != nil {
-		return nil, err
-	}
-	if p.dir, err = serverDir("sluice-pg-", p.cred); err != nil {
-		return nil, err
-	}
-	defer p.destroyAfter(&err)
-	cmd := exec.Command(initdb, "-D", p.data(), "-U", "sluice", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8",
-		"--no-sync")
-	cmd.Dir = p.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred}
+func newPostgres(t TB, args ...string) *Postgres {
+	t.Helper()
+	initdb := Find(t, "initdb", "postgresql", postgresBin+"initdb")
+	p := &Postgres{t: t, bin: filepath.Join(filepath.Dir(initdb), "postgres"), cred: unprivileged(t), args: args}
+	p.begin(initdb, "-U", "sluice", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8")
+	return p
+}
+
+// begin fills the directory of the server with a program, and starts the server until the end of the test.
+func (p *Postgres) begin(program string, args ...string) {
+	p.t.Helper()
+	p.dir = serverDir(p.t, "sluice-pg-", p.cred)
+	cmd := exec.Command(program, append(args, "-D", p.data(), "--no-sync")...)
+	cmd.Dir, cmd.SysProcAttr = p.dir, &syscall.SysProcAttr{Credential: p.cred}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %v\n%s", err, out)
+		p.t.Fatalf("testenv: %s: %v\n%s", filepath.Base(program), err, out)
 	}
-	if p.port, err = freePort(); err != nil {
-		return nil, err
-	}
-	return p, p.start()
+	p.port = FreePort(p.t)
+	p.Start()
+	p.t.Cleanup(func() { p.proc.end(syscall.SIGQUIT) })
 }
 
 func (p *Postgres) data() string { return filepath.Join(p.dir, "data") }
@@ -201,18 +170,7 @@ func (p *Postgres) SocketURL() string {
 	return fmt.Sprintf("postgres://sluice@/%s?host=%s&port=%d", p.name, p.dir, p.port)
 }
 
-// start starts the server, and repeats this while processes of a crashed server still hold its memory.
-func (p *Postgres) start() error {
-	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
-		err := p.startOnce()
-		if err == nil || !strings.Contains(err.Error(), "pre-existing shared memory block") || time.Now().After(deadline) {
-			return err
-		}
-		_ = os.Truncate(filepath.Join(p.dir, "postgres.log"), 0) // it has been read
-	}
-}
-
-func (p *Postgres) startOnce() error {
+func (p *Postgres) startOnce() (err error) {
 	log := filepath.Join(p.dir, "postgres.log")
 	args := append([]string{
 		"-D", p.data(), "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1",
@@ -220,11 +178,8 @@ func (p *Postgres) startOnce() error {
 	}, p.args...)
 	cmd := exec.Command(p.bin, args...)
 	cmd.Dir, cmd.SysProcAttr = p.dir, EndWithParent(syscall.SIGQUIT, syscall.SysProcAttr{Credential: p.cred})
-	var err error
-	if p.proc, err = startServer(cmd, log, func() error { return p.exec("SELECT 1") }); err != nil {
-		return fmt.Errorf("postgres: %w\n%s", err, tail(log))
-	}
-	return nil
+	p.proc, err = startServer(cmd, log, func() error { return p.exec("SELECT 1") })
+	return err
 }
 
 func (p *Postgres) exec(sql string) error {
@@ -237,25 +192,4 @@ func (p *Postgres) exec(sql string) error {
 	defer conn.Close(context.WithoutCancel(ctx))
 	_, err = conn.Exec(ctx, sql)
 	return err
-}
-
-func (p *Postgres) destroy() {
-	p.proc.end(syscall.SIGQUIT)
-	_ = os.RemoveAll(p.dir)
-}
-
-// destroyAfter destroys a server that could not be started.
-func (p *Postgres) destroyAfter(err *error) {
-	if *err != nil {
-		p.destroy()
-	}
-}
-
-func stopPostgres() {
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server != nil {
-		shared.server.destroy()
-		shared.server = nil
-	}
 }

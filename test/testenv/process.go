@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,8 +31,14 @@ func start(cmd *exec.Cmd) (*process, error) {
 // startTimeout bounds the start of a server and the statements that create a database. A busy disk takes seconds.
 const startTimeout = time.Minute
 
-// startServer starts a server that writes to the file log, and waits until ping succeeds.
-func startServer(cmd *exec.Cmd, log string, ping func() error) (*process, error) {
+// startServer starts a server that writes to the file log, and waits until ping succeeds. The error has the end of the
+// log.
+func startServer(cmd *exec.Cmd, log string, ping func() error) (_ *process, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, tail(log))
+		}
+	}()
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -106,9 +113,10 @@ func (p *process) kill() {
 }
 
 // unprivileged is the account for servers that refuse to run as root; nil when this process is not root.
-func unprivileged() (*syscall.Credential, error) {
+func unprivileged(t TB) *syscall.Credential {
+	t.Helper()
 	if os.Getuid() != 0 {
-		return nil, nil
+		return nil
 	}
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -118,21 +126,28 @@ func unprivileged() (*syscall.Credential, error) {
 		uid, err1 := strconv.Atoi(u.Uid)
 		gid, err2 := strconv.Atoi(u.Gid)
 		if err1 == nil && err2 == nil {
-			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: true}, nil
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: true}
 		}
 	}
-	return nil, fmt.Errorf("no unprivileged account found: create the account postgres")
+	t.Fatalf("testenv: no unprivileged account found: create the account postgres")
+	return nil
 }
 
-// serverDir creates a directory for a server that runs under an account; nil is that of this process.
-func serverDir(prefix string, account *syscall.Credential) (dir string, err error) {
-	if dir, err = os.MkdirTemp("", prefix); err != nil || account == nil {
-		return dir, err
+// serverDir creates a directory for a server that runs under an account; nil is that of this process. It is removed
+// when the test ends.
+func serverDir(t TB, prefix string, account *syscall.Credential) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", prefix)
+	if err == nil {
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		if account != nil {
+			err = os.Chown(dir, int(account.Uid), int(account.Gid))
+		}
 	}
-	if err = os.Chown(dir, int(account.Uid), int(account.Gid)); err != nil {
-		_ = os.RemoveAll(dir)
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
 	}
-	return dir, err
+	return dir
 }
 
 // tail returns the end of a file.

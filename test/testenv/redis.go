@@ -153,7 +153,7 @@ func (r *Redis) Start() {
 	var err error
 	r.proc, err = startServer(cmd, log, func() error { return c.Ping(context.Background()).Err() })
 	if err != nil {
-		r.t.Fatalf("testenv: redis-server: %v\n%s", err, tail(log))
+		r.t.Fatalf("testenv: %v", err)
 	}
 	r.running = true
 }

@@ -21,9 +21,9 @@ import (
 // os.Exit(testenv.Main(m)) }.
 func Main(m *testing.M) int {
 	code := m.Run()
-	stopPgBouncer()
-	stopPostgres()
-	stopRedisMasters()
+	sharedPooler.end()
+	sharedPostgres.end()
+	sharedMasters.end()
 	return code
 }
 
