@@ -22,6 +22,7 @@ import (
 	"sluice/backend/store"
 	"sluice/backend/telemetry"
 	"sluice/internal/loop"
+	"sluice/internal/plural"
 )
 
 // UsageError is an error in a setting or in input, which the user can correct.
@@ -274,8 +275,8 @@ func (s *Stores) claim(ctx context.Context) (deployment int64, err error) {
 	want := len(s.space.All())
 	deployment, have, err := s.tables.ClaimDeployment(ctx, want)
 	if err == nil && have != want {
-		return 0, usage("--shards is %d, but this database was created with %d shards: use the same number in every process "+
-			"(to change it: docs/operations.md)", want, have)
+		return 0, usage("--shards is %d, but this database was created with %s: use the same number in every process "+
+			"(to change it: docs/operations.md)", want, plural.Count(have, "shard"))
 	}
 	if err != nil {
 		return 0, err

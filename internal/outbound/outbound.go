@@ -137,7 +137,7 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	defer resp.Body.Close() // closes the connection if the body was not read completely
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		// No HTTP timeout applies to another protocol.
-		return nil, errors.New("outbound: unexpected status 101")
+		return nil, errors.New("unexpected status 101")
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, c.cfg.MaxBody))
 	if err != nil {
@@ -147,12 +147,12 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// failed wraps an error of a request. If the request timed out, it returns that cause.
+// failed returns the error of a request; if the request timed out, that cause.
 func failed(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrRefused) {
 		err = cause
 	}
-	return fmt.Errorf("outbound: %w", err)
+	return err
 }
 
 // Close closes idle connections.

@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/internal/plural"
 )
 
 // record is the hash keyspace.Shard.Guard of one shard. The zero value is that of an empty Redis.
@@ -133,8 +134,8 @@ type ShardsError struct {
 }
 
 func (e *ShardsError) Error() string {
-	return fmt.Sprintf("Redis holds its orders in %d shards, and this process is configured for %d: set --shards %d",
-		e.Redis, e.Process, e.Redis)
+	return fmt.Sprintf("Redis holds its orders in %s, and this process is configured for %d: set --shards %d",
+		plural.Count(e.Redis, "shard"), e.Process, e.Redis)
 }
 
 // DeploymentError reports that Redis holds the data of another deployment than the database. Redis is 0 if its data has
