@@ -60,7 +60,7 @@ func (fakePace) Shard(i int, _ *queue.Stats) queue.Pace {
 	return queue.Pace{Known: true, PerSecond: 7, Drains: true, Within: 3 * time.Second}
 }
 
-// slowRebuild is a Rebuilder whose first Run begins later than the following ones.
+// slowRebuild is a Rebuilder. Its first Run begins later than the following ones.
 type slowRebuild struct {
 	fakeRebuild
 	runs             atomic.Int32
