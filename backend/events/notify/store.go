@@ -64,7 +64,8 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 	return err
 }
 
-// Lease leases up to limit due messages. A message whose lease has expired is due again.
+// Lease leases up to limit due messages, in no particular order. A message whose lease has expired is due again. One
+// that became visible later than lateMessage waits for a scan from the beginning; see events.ScanBound.
 func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all []Delivery, err error) {
 	from := s.leased.Next()
 	// A pair of bounds of due_at alone would be selective for PostgreSQL without statistics, which then sorts the backlog.
