@@ -264,7 +264,7 @@ connections. A client that sends at that moment sees a reset and must repeat its
 		Example: `  sluice edge reload
   sluice edge reload --prefix /var/lib/sluice-edge`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			running := nginx.Config{Prefix: *prefix, Log: p.errOut}
+			running := nginx.Config{Prefix: *prefix}
 			running.Secret = p.getenv(envSecret)
 			err := reloadEdge(cmd.Context(), running)
 			if bad, ok := errors.AsType[policyError](err); ok {
