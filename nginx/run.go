@@ -131,8 +131,8 @@ func (c Config) prepare(ctx context.Context) (*prefix, binary, error) {
 }
 
 // Reload makes the edge in Prefix apply changes of its files and its policy; its flags stay. Requests in progress are
-// completed, and connections end: see docs/edge.md. It checks first: an ErrConfig changes nothing. It uses Prefix, Binary
-// and Secret only.
+// completed, and connections end: see docs/edge.md. It checks first: an ErrConfig changes nothing. It uses Prefix,
+// Binary and Secret only.
 func (c Config) Reload(ctx context.Context) error {
 	if c.Prefix == "" {
 		return fmt.Errorf("%w: reload needs the directory of the edge", ErrConfig)

@@ -30,8 +30,14 @@ var malformed = []struct {
 	{"chunk size: overflow", post("Transfer-Encoding: chunked") + "fffffffffffffffff\r\nabc\r\n0\r\n\r\n", 400},
 	{"chunk size: 2^64 + 3", post("Transfer-Encoding: chunked") + "10000000000000003\r\nabc\r\n0\r\n\r\n", 400},
 	{"a chunk that is longer than its size", post("Transfer-Encoding: chunked") + "3\r\nabcd\r\n0\r\n\r\n", 400},
-	{"a dot segment, and chunk size: no number", "POST /a/../b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + "zz\r\n\r\n", 400},
-	{"a host that is none, and chunk size: no number", "POST / HTTP/1.1\r\nHost: x@y\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400},
+	{
+		"a dot segment, and chunk size: no number",
+		"POST /a/../b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400,
+	},
+	{
+		"a host that is none, and chunk size: no number",
+		"POST / HTTP/1.1\r\nHost: x@y\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400,
+	},
 	{"escaped slash", "GET /v1%2fsales HTTP/1.1\r\nHost: x\r\n\r\n", 400},
 	{"escaped dot", "GET /%2e%2e/x HTTP/1.1\r\nHost: x\r\n\r\n", 400},
 	{"escaped NUL", "GET /a%00 HTTP/1.1\r\nHost: x\r\n\r\n", 400},
