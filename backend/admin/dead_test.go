@@ -375,7 +375,7 @@ func TestRepeatedRetryOfAnArchivedOrder(t *testing.T) {
 	}
 	w.drain()
 	w.archive("old")
-	rows, err := w.store.OrdersToArchive(w.ctx, "old", 0, 10)
+	rows, err := w.store.OrderRows(w.ctx, store.OrderQuery{SaleID: "old"})
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%+v, %v", rows, err)
 	}

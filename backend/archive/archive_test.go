@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -138,9 +137,15 @@ func (w *world) check(err error) {
 
 func (w *world) rows(saleID string) []store.OrderRow {
 	w.Helper()
-	rows, err := w.db.OrdersToArchive(w.ctx, saleID, 0, math.MaxInt32)
-	w.check(err)
-	return rows
+	var rows []store.OrderRow
+	for q := (store.OrderQuery{SaleID: saleID, Limit: 1000}); ; q.After = rows[len(rows)-1].ID {
+		page, err := w.db.OrderRows(w.ctx, q)
+		w.check(err)
+		rows = append(rows, page...)
+		if len(page) < q.Limit {
+			return rows
+		}
+	}
 }
 
 // lines returns the lines of a file without the header and the footer.

@@ -60,7 +60,7 @@ type written struct {
 }
 
 // readPage is how many rows one statement reads.
-const readPage = 5000
+const readPage = 1000
 
 // write writes all rows of a sale to a file. The file gets its name when it is complete and on disk. The name contains
 // the start of the SHA-256, so no run replaces a file that has other rows: of another run at the same time, of another
@@ -85,13 +85,13 @@ func (a *Archiver) write(ctx context.Context, saleID string, number int) (_ writ
 	}
 	var count footer
 	count.Orders, err = writeRows(lines, "order", func(after int64) ([]store.OrderRow, error) {
-		return a.cfg.Store.OrdersToArchive(ctx, saleID, sale.OrderID(after), readPage)
+		return a.cfg.Store.OrderRows(ctx, store.OrderQuery{SaleID: saleID, After: sale.OrderID(after), Limit: readPage})
 	}, func(o store.OrderRow) int64 { return int64(o.ID) })
 	if err != nil {
 		return written{}, err
 	}
 	count.Payments, err = writeRows(lines, "payment", func(after int64) ([]store.Callback, error) {
-		return a.cfg.Store.PaymentsToArchive(ctx, saleID, after, readPage)
+		return a.cfg.Store.Callbacks(ctx, store.CallbackQuery{SaleID: saleID, After: after, Limit: readPage})
 	}, func(p store.Callback) int64 { return p.Number })
 	if err != nil {
 		return written{}, err

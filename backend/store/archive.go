@@ -114,22 +114,6 @@ func unsettled(ctx context.Context, c Conn, saleID string) ([]string, error) {
 	return reasons, nil
 }
 
-// OrdersToArchive returns up to limit rows of a sale with ids above after, by id.
-func (s *Store) OrdersToArchive(
-	ctx context.Context, saleID string, after sale.OrderID, limit int,
-) ([]OrderRow, error) {
-	return ViewRows(ctx, s.DB, "store: orders of sale "+saleID, scanOrderRow, "SELECT "+rowColumns+
-		" FROM orders WHERE sale_id = $1 AND id > $2 ORDER BY id LIMIT $3", saleID, int64(after), limit)
-}
-
-// PaymentsToArchive returns up to limit settled callbacks of a sale with numbers above after, by number.
-func (s *Store) PaymentsToArchive(
-	ctx context.Context, saleID string, after int64, limit int,
-) ([]Callback, error) {
-	return ViewRows(ctx, s.DB, "store: payments of sale "+saleID, scanCallback, "SELECT "+callbackColumns+
-		" FROM payments WHERE sale_id = $1 AND id > $2 ORDER BY id LIMIT $3", saleID, after, limit)
-}
-
 // BeginPart records a verified file of a sale's rows, whose rows may be removed from now on. The first part marks the
 // sale as archived, closes it and logs that; from then on SaleSummaries omits it. Errors: sale.ErrConflict if its rows
 // cannot be archived, see Unsettled, or if another run has recorded this part; sale.ErrNotFound.

@@ -122,7 +122,7 @@ func (e *env) beginArchive(t *testing.T, id string) {
 // removeArchived removes the only row of a sale, as after its file was verified.
 func (e *env) removeArchived(t *testing.T, id string) {
 	t.Helper()
-	rows, err := e.OrdersToArchive(e.ctx, id, 0, 10)
+	rows, err := e.OrderRows(e.ctx, store.OrderQuery{SaleID: id})
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%+v, %v", rows, err)
 	}
