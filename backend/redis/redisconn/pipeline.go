@@ -33,6 +33,17 @@ func NewPipeline(client Client) (*Pipeline, error) {
 	}}, nil
 }
 
+// NewPipelines returns a Pipeline that runs each script in the one that pick returns for its first key; a script must
+// have a key. Other commands use the client directly.
+func NewPipelines(client redis.Cmdable, pick func(key string) *Pipeline) *Pipeline {
+	return &Pipeline{client, func(ctx context.Context, cmd redis.Cmder) error {
+		return pick(cmd.Args()[firstKey].(string)).submit(ctx, cmd)
+	}}
+}
+
+// firstKey is the index of the first key in the arguments of EVAL and EVALSHA.
+const firstKey = 3
+
 // EvalSha runs a script by its digest, in a shared round trip.
 func (p *Pipeline) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	return p.run(ctx, "evalsha", sha, keys, args)
@@ -44,38 +55,17 @@ func (p *Pipeline) Eval(ctx context.Context, script string, keys []string, args 
 }
 
 func (p *Pipeline) run(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
-	all := make([]any, 0, 3+len(keys)+len(args))
+	all := make([]any, 0, firstKey+len(keys)+len(args))
 	all = append(all, name, script, len(keys))
 	for _, k := range keys {
 		all = append(all, k)
 	}
 	cmd := redis.NewCmd(ctx, append(all, args...)...)
-	cmd.SetFirstKeyPos(3)
+	cmd.SetFirstKeyPos(firstKey)
 	if err := p.submit(ctx, cmd); err != nil && ctx.Err() != nil {
 		late := redis.NewCmd(ctx) // the pipeline still uses cmd
 		late.SetErr(ctx.Err())
 		return late
 	}
 	return cmd
-}
-
-// Pipelines runs each script in the Pipeline that pick returns for its first key. It is safe for concurrent use.
-type Pipelines struct {
-	redis.Scripter // runs the other calls
-	pick           func(key string) *Pipeline
-}
-
-// NewPipelines returns Pipelines. The scripter is used for calls that are not EVAL or EVALSHA.
-func NewPipelines(scripter redis.Scripter, pick func(key string) *Pipeline) *Pipelines {
-	return &Pipelines{scripter, pick}
-}
-
-// EvalSha runs a script by its digest; keys must not be empty.
-func (p *Pipelines) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return p.pick(keys[0]).EvalSha(ctx, sha, keys, args...)
-}
-
-// Eval runs a script by its text; keys must not be empty.
-func (p *Pipelines) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return p.pick(keys[0]).Eval(ctx, script, keys, args...)
 }

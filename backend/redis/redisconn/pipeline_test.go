@@ -1,14 +1,17 @@
 package redisconn_test
 
 import (
+	"errors"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
@@ -43,5 +46,30 @@ func TestPipelineOverABrokenConnection(t *testing.T) {
 			})
 		}
 		running.Wait()
+	}
+}
+
+// Each script runs in the pipeline of its first key.
+func TestScriptsRunInThePipelineOfTheirKey(t *testing.T) {
+	servers, pipes := map[string]*miniredis.Miniredis{}, map[string]*redisconn.Pipeline{}
+	for _, key := range []string{"a", "b"} {
+		mini, client := openMini(t)
+		pipe, err := redisconn.NewPipeline(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers[key], pipes[key] = mini, pipe
+	}
+	all := redisconn.NewPipelines(pipes["a"], func(key string) *redisconn.Pipeline { return pipes[key] })
+	for key := range servers {
+		if err := all.Eval(t.Context(), "redis.call('SET', KEYS[1], ARGV[1])", []string{key, "other"}, key).Err(); err != nil &&
+			!errors.Is(err, redis.Nil) {
+			t.Error(err)
+		}
+	}
+	for key, server := range servers {
+		if got := server.Keys(); !slices.Equal(got, []string{key}) {
+			t.Errorf("the server of key %s has the keys %q", key, got)
+		}
 	}
 }

@@ -56,7 +56,7 @@ func (r router) client(cmd redis.Cmder) Client {
 	args := cmd.Args()
 	first := 1
 	if name := cmd.Name(); name == "eval" || name == "evalsha" {
-		first = 3 // after the text of the script and the number of keys
+		first = firstKey
 	}
 	for _, arg := range args[min(first, len(args)):] {
 		if key, ok := arg.(string); ok && strings.HasPrefix(key, keyPrefix) {
