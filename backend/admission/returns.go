@@ -66,7 +66,7 @@ func (s *Stock) returnUnits(
 	return nil
 }
 
-// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. It uses their ids and buyers.
+// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. It uses ids and buyers.
 // Errors are those of Spread; the orders of the other homes are confirmed then.
 func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, orders []sale.Order) error {
 	homes, at, err := s.byHome(ctx, saleID, orders)
