@@ -49,9 +49,6 @@ type Config struct {
 func (c *Config) setDefaults() {
 	c.AnswerTimeout = cmp.Or(max(c.AnswerTimeout, 0), 5*time.Second)
 	c.WaitTimeout = cmp.Or(max(c.WaitTimeout, 0), 40*time.Second)
-	if c.PerClient <= 0 || c.PerClient > 65535 {
-		c.PerClient = edgeconfig.DefaultPerClient
-	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Random == nil {
 		c.Random = rand.IntN

@@ -67,18 +67,18 @@ type Gateway struct {
 // backends or fetch keys. All configuration errors are reported together; errors in the policy are policy.Findings.
 func New(config Config) (*Gateway, error) {
 	config.setDefaults()
+	var errs [4]error
+	errs[0] = errors.Join(config.Check()...)
 	g := &Gateway{config: config, log: config.Logger, table: limit.NewTable(config.Buckets),
 		buyers: limit.NewNamer(), concurrency: newConcurrencyLimiter(config.PerClient)}
 	g.exchanges.New = func() any { return &exchange{} }
 	if config.AccessLog != nil {
 		g.access = &accessLog{to: config.AccessLog, log: g.log}
 	}
-	var errs [4]error
 	var p *policy.Policy
 	registry := prometheus.NewRegistry()
 	// With a cache of tokens, because in a flood the same buyers return.
 	keyOptions := token.Options{Expect: config.Expect, Cache: cachedTokens}
-	errs[0] = errors.Join(g.config.Check()...)
 	g.keys, errs[1] = token.Open(config.TokenKeys, config.Secret, keyOptions)
 	g.certificate, errs[2] = readCertificate(config.TLSCert, config.TLSKey)
 	p, errs[3] = g.readPolicy()

@@ -75,9 +75,6 @@ func (c Config) checked() (Config, error) {
 	if c.Workers < 0 || c.Workers > 1024 {
 		wrong.add("--workers must be between 0 and 1024, and is %d", c.Workers)
 	}
-	if c.PerClient < 0 || c.PerClient > 65535 {
-		wrong.add("--per-client must be between 1 and 65535, and is %d", c.PerClient)
-	}
 	c.checkTLS(&wrong)
 	c.checkPaths(&wrong)
 	if len(wrong) > 0 {
@@ -86,7 +83,6 @@ func (c Config) checked() (Config, error) {
 	if c.Log == nil {
 		c.Log = os.Stderr
 	}
-	c.PerClient = cmp.Or(c.PerClient, edgeconfig.DefaultPerClient)
 	c.Grace = cmp.Or(c.Grace, 20*time.Second)
 	return c, nil
 }

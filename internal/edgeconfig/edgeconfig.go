@@ -2,6 +2,7 @@
 package edgeconfig
 
 import (
+	"cmp"
 	"fmt"
 
 	"sluice/internal/address"
@@ -21,7 +22,7 @@ type Shared struct {
 	// CORSOrigins are the origins of sites whose pages may call the API, such as https://shop.example; default: none.
 	CORSOrigins []string
 
-	PerClient     int    // concurrent requests of one client; default DefaultPerClient
+	PerClient     int    // concurrent requests of one client, at most 65535; default DefaultPerClient
 	ProxyProtocol bool   // connections begin with a PROXY header, which is used if the peer is in trusted_proxies
 	TLSCert       string // PEM file of a certificate and its chain: the edge speaks TLS
 	TLSKey        string // PEM file of its key
@@ -30,8 +31,8 @@ type Shared struct {
 // DefaultPerClient is the default of Shared.PerClient.
 const DefaultPerClient = 1000
 
-// Check replaces Upstreams by the addresses, host:port or unix:/path. It returns an error for each invalid value of
-// Upstreams and CORSOrigins, and if one of TLSCert and TLSKey is missing. It does not read files.
+// Check replaces Upstreams by the addresses, host:port or unix:/path, and sets the default of PerClient. It returns an
+// error for each invalid value, except those of Secret and TokenKeys. It does not read files.
 func (s *Shared) Check() (errs []error) {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(s.Upstreams) == 0 {
@@ -50,6 +51,10 @@ func (s *Shared) Check() (errs []error) {
 			wrong("--cors-origins: %w", err)
 		}
 	}
+	if s.PerClient < 0 || s.PerClient > 65535 {
+		wrong("--per-client must be between 1 and 65535, and is %d", s.PerClient)
+	}
+	s.PerClient = cmp.Or(s.PerClient, DefaultPerClient)
 	if (s.TLSCert == "") != (s.TLSKey == "") {
 		wrong("--tls-cert and --tls-key go together")
 	}
