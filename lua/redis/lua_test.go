@@ -93,7 +93,7 @@ func TestMoveFinishRequiresTheLock(t *testing.T) {
 	}
 }
 
-// A move whose fence is equal to that of a rebuild of another deployment does not move its shard.
+// A move with the fence of a rebuild of another deployment does not move the shard.
 func TestMoveSlotChecksTheDeployment(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})

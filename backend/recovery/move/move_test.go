@@ -47,7 +47,7 @@ func TestSalesOfAHeldShardStay(t *testing.T) {
 	w.check(target)
 }
 
-// A move whose hold fails in the middle releases the shard: no rebuild follows.
+// A hold that fails in the middle is released: no rebuild follows.
 func TestFailedHoldIsReleased(t *testing.T) {
 	w := newWorld(t)
 	source := w.owner()
