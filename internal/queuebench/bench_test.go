@@ -60,7 +60,7 @@ func TestRunMeasuresEveryDriver(t *testing.T) {
 	}
 }
 
-// forgetful is a subject whose queue does not requeue the batches of killed workers.
+// forgetful is a subject that loses the batches of killed workers.
 type forgetful struct{ *memorySubject }
 
 func (f forgetful) queue() line { return forgetfulQueue{f.line} }

@@ -67,7 +67,7 @@ func (q *memoryQueue) TakeAs(_ context.Context, id string, limit int, ack string
 	return queue.Batch{ID: id, Messages: messages}, ack != "" && !leased, nil
 }
 
-// reclaim requeues the batches whose lease has expired. The caller holds mu.
+// reclaim requeues the batches with an expired lease. The caller holds mu.
 func (q *memoryQueue) reclaim() {
 	for id, b := range q.taken {
 		if b.deadline.Before(time.Now()) {
