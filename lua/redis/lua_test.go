@@ -192,8 +192,9 @@ func wantSame(t *testing.T, server *miniredis.Miniredis, client *redis.Client, n
 	}
 }
 
-// A sale that a rebuild has suspended, and not rebuilt, is resumed as it was, also if replies are lost and the scripts
-// are repeated. A later rebuild does not resume sales that an interrupted one has suspended.
+// A sale that a rebuild or a move has suspended, and not rebuilt, is resumed as it was, also if replies are lost and the
+// scripts are repeated, and if a repetition of rebuild_suspend_sales is executed late. A later rebuild does not resume
+// sales that an interrupted one has suspended.
 func TestSuspendedSaleIsResumedAsItWas(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -215,7 +216,9 @@ func TestSuspendedSaleIsResumedAsItWas(t *testing.T) {
 		t.Error("the sale is not suspended")
 	}
 	run("rebuild_resume_sales", []string{"guard", "sale:paused", "sale:unknown"}, "2 7", "", "", "", "")
+	run("rebuild_suspend_sales", []string{"guard", "sale:paused", "sale:unknown"}, "2 7")
 	server.HSet("sale:unknown", "suspended", "1 3 on")
+	server.HDel("guard", "swapped")
 	if after := server.Dump(); after != before {
 		t.Errorf("the sales are now\n%s, want\n%s", after, before)
 	}

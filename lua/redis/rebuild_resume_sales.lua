@@ -1,9 +1,10 @@
 -- rebuild_resume_sales: lets sales be bought again after a rebuild or a move, as far as their switch and their window
 -- permit.
 --
--- Replay-safe: a sale with a version was resumed, and may have been changed since. One without a stock was removed.
+-- Replay-safe: a sale with a version was resumed, and may have been changed since. One without a stock was removed. The
+-- field swapped ends late repetitions of rebuild_suspend_sales, also after a move, which swaps no queue.
 --
--- KEYS 1 guard  hash  fence, deployment
+-- KEYS 1 guard  hash  fence, deployment, swapped
 --      then per sale: sale  hash  stock; suspended: "<fence> <version> <switch>" (rebuild_suspend_sales)
 -- ARGV 1 "<fence> <deployment>"
 --      then two per sale: version, switch; both are empty for a sale that was suspended and not rebuilt
@@ -19,6 +20,7 @@ for i = 2, #KEYS do
   defs[i] = redis.call('HMGET', KEYS[i], 'version', 'stock', 'suspended')
 end
 
+redis.call('HSET', guard, 'swapped', fence)
 for i = 2, #KEYS do
   local version, switch = ARGV[2 * i - 2], ARGV[2 * i - 1]
   if version == '' then

@@ -20,7 +20,7 @@ type record struct {
 	Generation int64  // generation of the verified data
 	Fence      int64  // fence of the last rebuild or move that began
 	Rebuilding bool   // a rebuild or a move is in progress or was interrupted
-	Swapped    int64  // fence of the last rebuild that stored the sales and the queue, or of a move that has ended
+	Swapped    int64  // fence of the last rebuild that stored the sales and the queue, or of a move that resumed them
 	Deployment int64  // id of the deployment that owns the data; 0 if not recorded
 	Shards     int64  // number of shards; 0 if not recorded
 }
