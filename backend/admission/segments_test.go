@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -34,16 +35,21 @@ func newHalves(t *testing.T, c redisconn.Client, units ...int64) *halves {
 
 func (h *halves) shard(segment int) keyspace.Shard { return h.space.ShardOfSegment("s", segment) }
 
+// beginRebuild returns the mark of a new rebuild of the shard of a segment.
+func (h *halves) beginRebuild(segment int) string {
+	return fmt.Sprint(h.c.HIncrBy(context.Background(), h.shard(segment).Guard(), "fence", 1).Val(), " 0")
+}
+
 // load loads a segment as a rebuild does.
 func (h *halves) load(t *testing.T, segment int, allocation spread.Allocation, left int64) {
 	t.Helper()
 	ctx, shard, def := context.Background(), h.shard(segment), onSale("s", allocation.Units, 1)
-	h.c.HSet(ctx, shard.Guard(), "fence", 1)
+	mark := h.beginRebuild(segment)
 	keys := []string{shard.Guard(), shard.Sale("s"), shard.Stock("s"), shard.Sales(), shard.Returns("s")}
-	args := append([]any{"1 0"}, SaleArgs(def, left, 0, spread.PartOf("s", segment, 2), allocation.Version, 0, nil)...)
+	args := append([]any{mark}, SaleArgs(def, left, 0, spread.PartOf("s", segment, 2), allocation.Version, 0, nil)...)
 	err := redisscript.Run(ctx, h.c, "rebuild_sale", keys, args...).Err()
 	if err == nil {
-		err = redisscript.Run(ctx, h.c, "rebuild_resume_sales", keys[:2], "1 0", def.Version, "on").Err()
+		err = redisscript.Run(ctx, h.c, "rebuild_resume_sales", keys[:2], mark, def.Version, "on").Err()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +253,7 @@ func TestRebuildOfASegment(t *testing.T) {
 		h := newHalves(t, c, 5, 5)
 		h.setApart(t, spread.Move{From: 0, To: 1, Units: 3})
 		suspend := []string{h.shard(0).Guard(), h.shard(0).Sale("s")}
-		if err := redisscript.Run(ctx, c, "rebuild_suspend_sales", suspend, "1 0").Err(); err != nil {
+		if err := redisscript.Run(ctx, c, "rebuild_suspend_sales", suspend, h.beginRebuild(0)).Err(); err != nil {
 			t.Fatal(err)
 		}
 		h.want(t, 0, spread.State{})
@@ -269,7 +275,7 @@ func TestWholeSaleHasNoSegment(t *testing.T) {
 		h := newHalves(t, c, 5, 5)
 		shard := h.shard(0)
 		keys := []string{shard.Guard(), shard.Sale("s"), shard.Stock("s"), shard.Sales(), shard.Returns("s")}
-		args := append([]any{"1 0"}, SaleArgs(onSale("s", 9, 1), 9, 0, spread.Part{SaleID: "s"}, 0, 0, nil)...)
+		args := append([]any{h.beginRebuild(0)}, SaleArgs(onSale("s", 9, 1), 9, 0, spread.Part{SaleID: "s"}, 0, 0, nil)...)
 		if err := redisscript.Run(context.Background(), c, "rebuild_sale", keys, args...).Err(); err != nil {
 			t.Fatal(err)
 		}
