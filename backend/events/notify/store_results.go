@@ -74,11 +74,11 @@ func (s *Store) RecordResults(ctx context.Context, results []Result) error {
 			return err
 		}
 		// in the order in which Subscribe locks subscriptions, so that the transactions cannot deadlock
-		for _, r := range slices.SortedFunc(slices.Values(results), func(a, b Result) int {
+		for _, r := range slices.SortedStableFunc(slices.Values(results), func(a, b Result) int {
 			return cmp.Compare(a.Delivery.SubscriptionID, b.Delivery.SubscriptionID)
 		}) {
 			if v := r.Delivery; slices.Contains(recorded, message{v.EventID, v.SubscriptionID}) {
-				if err := updateSubscription(ctx, c, v.Subscription, r.Outcome); err != nil {
+				if err := updateSubscription(ctx, c, v.Subscription.ID, r.Outcome); err != nil {
 					return err
 				}
 			}
@@ -88,19 +88,17 @@ func (s *Store) RecordResults(ctx context.Context, results []Result) error {
 }
 
 // updateSubscription deletes a subscription that is gone, and counts the messages in a row that it has refused.
-func updateSubscription(ctx context.Context, c store.Conn, p Subscription, o Outcome) error {
+func updateSubscription(ctx context.Context, c store.Conn, id int64, o Outcome) error {
 	const failures = "UPDATE web_push_subscriptions SET failures = "
 	var err error
 	switch o {
-	case Sent:
-		if p.Failures > 0 {
-			_, err = c.Exec(ctx, failures+"0 WHERE id = $1", p.ID)
-		}
+	case Sent: // since the lease, other messages may have been refused
+		_, err = c.Exec(ctx, failures+"0 WHERE id = $1 AND failures > 0", id)
 	case Gone:
-		_, err = c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1", p.ID)
+		_, err = c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1", id)
 	case Refused, GivenUp:
-		if _, err = c.Exec(ctx, failures+"failures + 1 WHERE id = $1", p.ID); err == nil {
-			_, err = c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1 AND failures >= $2", p.ID, maxRefusals)
+		if _, err = c.Exec(ctx, failures+"failures + 1 WHERE id = $1", id); err == nil {
+			_, err = c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1 AND failures >= $2", id, maxRefusals)
 		}
 	}
 	return err

@@ -198,6 +198,22 @@ func TestSubscriptionIsDeletedAfterConsecutiveRefusals(t *testing.T) {
 	})
 }
 
+// A message that was leased before the first refusal and is sent after the last one ends the refusals in a row.
+func TestLongAttemptEndsTheRefusalsInARow(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.subscribe(t, subscription("ann", "a"), 3)
+		for n := range 10 {
+			e.enqueue(t, queued(fmt.Sprintf("%d.created", n), "ann", "{}"))
+		}
+		leased := e.lease(t, time.Hour, 10)
+		e.record(t, notify.Refused, 0, leased[:9]...)
+		e.record(t, notify.Sent, 0, leased[9:]...)
+		e.enqueue(t, queued("10.created", "ann", "{}"))
+		e.record(t, notify.Refused, 0, e.lease(t, time.Hour, 1)...)
+		e.wantEndpoints(t, "ann", "a")
+	})
+}
+
 // Messages to two subscriptions of a buyer are refused, while the buyer subscribes again with the second one, for which
 // the first is deleted.
 func TestRefusalsAndSubscriptionsDoNotDeadlock(t *testing.T) {
