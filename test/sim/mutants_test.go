@@ -806,6 +806,13 @@ var mutants = []mutant{
 		rebuildTest("TestRebuildOfOneSaleSuspendsTheOthers"),
 	},
 	{
+		"move: a late call stops resumed sales",
+		"lua/redis/rebuild_resume_sales.lua",
+		"redis.call('HSET', guard, 'swapped', fence)\n",
+		"",
+		proof{"./lua/redis", "TestSuspendedSaleIsResumedAsItWas", nil},
+	},
+	{
 		"rebuild: a dropped order is restored",
 		"backend/store/orders.go",
 		"statuses[id] = sale.StatusCancelled",
