@@ -93,7 +93,7 @@ func TestMoveFinishRequiresTheLock(t *testing.T) {
 	}
 }
 
-// A move with the fence of a rebuild of another deployment does not move the shard.
+// A move whose fence is equal to that of a rebuild of another deployment does not move its shard.
 func TestMoveSlotChecksTheDeployment(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -192,8 +192,8 @@ func wantSame(t *testing.T, server *miniredis.Miniredis, client *redis.Client, n
 	}
 }
 
-// A sale that a rebuild or a move has suspended, and not rebuilt, is resumed as it was. So it is if replies are lost
-// and the scripts are repeated, and if a repetition of rebuild_suspend_sales is executed late. A later rebuild does not
+// A sale that a rebuild or a move has suspended, and not rebuilt, is resumed as it was, also if replies are lost and
+// the scripts are repeated, and if a repetition of rebuild_suspend_sales is executed late. A later rebuild does not
 // resume sales that an interrupted one has suspended.
 func TestSuspendedSaleIsResumedAsItWas(t *testing.T) {
 	server := miniredis.RunT(t)
