@@ -17,15 +17,13 @@ type Subscription struct {
 	P256dh    string // the browser's public key, base64url
 	Auth      string // its authentication secret, base64url
 	Lang      string // of the notifications
-	Failures  int    // messages in a row that could not be sent
 	CreatedAt time.Time
 }
 
-const subscriptionColumns = "id, buyer, endpoint, p256dh, auth, lang, failures, created_at"
+const subscriptionColumns = "id, buyer, endpoint, p256dh, auth, lang, created_at"
 
 func scanSubscription(row store.Scanner) (p Subscription, err error) {
-	err = row.Scan(&p.ID, &p.Buyer, &p.Endpoint, &p.P256dh, &p.Auth, &p.Lang, &p.Failures,
-		store.Time(&p.CreatedAt))
+	err = row.Scan(&p.ID, &p.Buyer, &p.Endpoint, &p.P256dh, &p.Auth, &p.Lang, store.Time(&p.CreatedAt))
 	return p, err
 }
 
