@@ -92,7 +92,7 @@ type Proxy struct {
 // New returns a proxy for the given backends. It does not connect to them.
 func New(config Config) (*Proxy, error) {
 	if n := len(config.Upstreams); n == 0 || n > maxUpstreams {
-		return nil, fmt.Errorf("%d upstreams: want 1 to %d", n, maxUpstreams)
+		return nil, fmt.Errorf("--upstream: %d backends; want 1 to %d", n, maxUpstreams)
 	}
 	config.setDefaults()
 	p := &Proxy{config: config, clock: newClock(), metrics: newMetrics(config.Registry)}
