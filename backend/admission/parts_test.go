@@ -182,27 +182,34 @@ func TestHeldSegmentDelaysItsOwnReturnsOnly(t *testing.T) {
 	})
 }
 
+// acceptedOrder returns the id of an order of a buyer in the sale of newParts.
+func acceptedOrder(t *testing.T, a *Admitter, buyer string) sale.OrderID {
+	t.Helper()
+	d, err := a.Admit(t.Context(), Request{
+		SaleID: "s", Spread: 2, Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f",
+	})
+	if err != nil || d.Outcome != sale.Accepted {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	return d.OrderID
+}
+
 // A confirmation accesses the shards of its orders only. A sale can have a thousand shards, and one may be down.
 func TestReturnIsConfirmedInItsShardOnly(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
 		a, stock, def := newParts(t, c)
 		buyer := buyerOf(0, 0)
-		d, err := a.Admit(ctx, Request{
-			SaleID: "s", Spread: 2, Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f",
-		})
-		if err != nil || d.Outcome != sale.Accepted {
-			t.Fatalf("%+v, %v", d, err)
-		}
-		numbers, err := stock.ReturnUnits(ctx, "s", []sale.Order{{ID: d.OrderID, SaleID: "s", Buyer: buyer}})
+		id := acceptedOrder(t, a, buyer)
+		numbers, err := stock.ReturnUnits(ctx, "s", []sale.Order{{ID: id, SaleID: "s", Buyer: buyer}})
 		if err != nil || numbers[0] < 1 {
 			t.Fatalf("%v, %v", numbers, err)
 		}
 		c.LPush(ctx, stock.ShardOf(SalePart{def, 1}.Part()).Returns("s"), "every command fails")
 		// The id of a sale from before the number of shards changed belongs to another shard.
-		earlier := d.OrderID + 1
+		earlier := id + 1
 		c.HSet(ctx, stock.ShardOf(SalePart{def, 0}.Part()).Returns("s"), earlier.String(), 7)
-		orders := []sale.Order{{ID: d.OrderID, Buyer: buyer}, {ID: earlier, Buyer: buyer}}
+		orders := []sale.Order{{ID: id, Buyer: buyer}, {ID: earlier, Buyer: buyer}}
 		if err := stock.ConfirmReturns(ctx, "s", orders); err != nil {
 			t.Error(err)
 		}
@@ -218,18 +225,13 @@ func TestOrderIsFoundInItsShardOnly(t *testing.T) {
 		ctx := context.Background()
 		a, stock, def := newParts(t, c)
 		buyer := buyerOf(0, 0)
-		d, err := a.Admit(ctx, Request{
-			SaleID: "s", Spread: 2, Buyer: buyer, Key: "k", KeyTTL: time.Minute, Fingerprint: "f",
-		})
-		if err != nil || d.Outcome != sale.Accepted {
-			t.Fatalf("%+v, %v", d, err)
-		}
+		id := acceptedOrder(t, a, buyer)
 		down := stock.ShardOf(SalePart{def, 1}.Part())
 		c.Del(ctx, down.Sales())
 		c.Set(ctx, down.Sales(), "every command fails", 0)
 		for _, of := range []string{buyer, "another buyer"} {
-			o, err := NewFinder(stock).FindOrder(ctx, of, d.OrderID)
-			if found := err == nil && o.ID == d.OrderID; found != (of == buyer) || !found && !errors.Is(err, sale.ErrNotFound) {
+			o, err := NewFinder(stock).FindOrder(ctx, of, id)
+			if found := err == nil && o.ID == id; found != (of == buyer) || !found && !errors.Is(err, sale.ErrNotFound) {
 				t.Errorf("%s: %+v, %v", of, o, err)
 			}
 		}

@@ -1,6 +1,7 @@
 package documents
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,20 +32,11 @@ func TestDocumentedMetricsAreInObservability(t *testing.T) {
 	for _, found := range metric.FindAllStringSubmatch(string(observability), -1) {
 		known[found[1]] = true
 	}
-	named := 0
-	for _, d := range readAll(t) {
-		if history.MatchString(d.Path) {
-			continue
+	named := eachInCode(t, metric, func(where, name string) {
+		if !known[name] && !known[metricTail.ReplaceAllString(name, "")] {
+			t.Errorf("%s: docs/observability.md has no metric %s", where, name)
 		}
-		for _, code := range append(d.Code, d.Spans...) {
-			for _, found := range metric.FindAllStringSubmatch(code.Value, -1) {
-				name := found[1]
-				if named++; !known[name] && !known[metricTail.ReplaceAllString(name, "")] {
-					t.Errorf("%s:%d: docs/observability.md has no metric %s", d.Path, code.Line, name)
-				}
-			}
-		}
-	}
+	})
 	if named < 100 {
 		t.Errorf("found %d names of metrics, want at least 100", named)
 	}
@@ -67,20 +59,30 @@ func TestDocumentedPathsOfTheAPIExist(t *testing.T) {
 		}
 		return false
 	}
-	named := 0
+	named := eachInCode(t, apiPath, func(where, path string) {
+		if !strings.HasSuffix(path, "/") && !exists(strings.TrimRight(path, ".")) {
+			t.Errorf("%s: docs/openapi.yaml has no path %s", where, path)
+		}
+	})
+	if named < 50 {
+		t.Errorf("found %d paths, want at least 50", named)
+	}
+}
+
+// eachInCode calls check with each match of a pattern in the code of the documents, except those about the past, and
+// returns the number of matches. A match is the last group of the pattern.
+func eachInCode(t *testing.T, pattern *regexp.Regexp, check func(where, match string)) (found int) {
+	t.Helper()
 	for _, d := range readAll(t) {
 		if history.MatchString(d.Path) {
 			continue
 		}
 		for _, code := range append(d.Code, d.Spans...) {
-			for _, path := range apiPath.FindAllString(code.Value, -1) {
-				if named++; !strings.HasSuffix(path, "/") && !exists(strings.TrimRight(path, ".")) {
-					t.Errorf("%s:%d: docs/openapi.yaml has no path %s", d.Path, code.Line, path)
-				}
+			for _, groups := range pattern.FindAllStringSubmatch(code.Value, -1) {
+				found++
+				check(fmt.Sprintf("%s:%d", d.Path, code.Line), groups[len(groups)-1])
 			}
 		}
 	}
-	if named < 50 {
-		t.Errorf("found %d paths, want at least 50", named)
-	}
+	return found
 }
