@@ -679,3 +679,27 @@ func TestEdgesForwardEscapedPathsOfPages(t *testing.T) {
 		}
 	}
 }
+
+// The nginx edge answers a request for a part of a page in its cache with the whole page, as the gateway does with a
+// backend that ignores Range: its own responses to such requests are not those of a backend.
+func TestRangesOfPagesHaveNoEffect(t *testing.T) {
+	const page = "the whole page"
+	both := startBoth(t, options{policy: limitless}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "public, max-age=1000")
+		w.Header().Set("Accept-Ranges", "bytes")
+		w.Header().Set("ETag", `"a"`)
+		_, _ = io.WriteString(w, page)
+	})
+	for _, e := range both {
+		for _, path := range []string{"/s/shoe", "/assets/a.js", "/s/sh%6fe"} {
+			for _, wanted := range []string{"bytes=0-2", "bytes=100-", "bytes=100-200,300-", "bytes=0-1,4-5", "bytes=5-2"} {
+				for _, line := range []string{"Accept: a/b", `If-Range: "a"`, `If-Range: "b"`} {
+					got := e.send(t, request("GET", path, line, "Range: "+wanted, "Connection: close"))
+					if fmt.Sprint(got.codes) != "[200]" || !strings.HasSuffix(got.answers[0], "\n"+page) {
+						t.Errorf("%s, %s of %s: %s answers %q, want the whole page", line, wanted, path, e.name, got.answers)
+					}
+				}
+			}
+		}
+	}
+}
