@@ -638,7 +638,8 @@ func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
 	}
 }
 
-// No backend gets If-Match and If-Unmodified-Since, and nginx does not evaluate them for a page in its cache.
+// No backend gets If-Match and If-Unmodified-Since, and nginx does not evaluate them for a page in its cache. Nor does it
+// evaluate an If-None-Match that any version fulfills: backends do not.
 func TestPreconditionsOfPagesHaveNoEffect(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=1000")
@@ -649,6 +650,7 @@ func TestPreconditionsOfPagesHaveNoEffect(t *testing.T) {
 		for _, path := range []string{"/s/shoe", "/assets/a.js"} {
 			for _, line := range []string{
 				"Accept: a/b", `If-Match: "b"`, "If-Match: 0", "If-Unmodified-Since: Fri, 31 Oct 2025 00:00:00 GMT",
+				"If-None-Match: *",
 			} {
 				if got := e.send(t, request("GET", path, line, "Connection: close")); fmt.Sprint(got.codes) != "[200]" {
 					t.Errorf("%s with %s: %s answers %v, want 200", path, line, e.name, got.codes)
