@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -71,7 +70,6 @@ func (c Config) checked() (Config, error) {
 		wrong.add("%v", err)
 	}
 	c.checkToken(&wrong)
-	c.checkOrigins(&wrong)
 	if c.Workers < 0 || c.Workers > 1024 {
 		wrong.add("--workers must be between 0 and 1024, and is %d", c.Workers)
 	}
@@ -113,15 +111,6 @@ func (c *Config) checkToken(wrong *faults) {
 	for _, text := range []string{c.Issuer, c.Audience} {
 		if strings.ContainsAny(text, "\"\\$") || strings.ContainsFunc(text, unicode.IsControl) {
 			wrong.add(`the issuer or audience %q holds one of " \ $ or a control character, which nginx cannot take`, text)
-		}
-	}
-}
-
-// checkOrigins rejects two entries of a map that are equal.
-func (c *Config) checkOrigins(wrong *faults) {
-	for i, o := range c.CORSOrigins {
-		if slices.Contains(c.CORSOrigins[:i], o) {
-			wrong.add("--cors-origins names %s twice", o)
 		}
 	}
 }

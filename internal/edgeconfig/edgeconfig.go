@@ -4,6 +4,7 @@ package edgeconfig
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"sluice/internal/address"
 	"sluice/internal/origin"
@@ -46,9 +47,11 @@ func (s *Shared) Check() (errs []error) {
 		}
 	}
 	s.Upstreams = addresses
-	for _, o := range s.CORSOrigins {
+	for i, o := range s.CORSOrigins {
 		if err := origin.Check(o); err != nil {
 			wrong("--cors-origins: %w", err)
+		} else if slices.Contains(s.CORSOrigins[:i], o) {
+			wrong("--cors-origins names %s twice", o)
 		}
 	}
 	if s.PerClient < 0 || s.PerClient > 65535 {

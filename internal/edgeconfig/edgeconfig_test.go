@@ -21,10 +21,14 @@ func TestCheckSetsDefaults(t *testing.T) {
 }
 
 func TestCheckReturnsAllErrors(t *testing.T) {
-	s := Shared{Upstreams: []string{"https://a", "b"}, CORSOrigins: []string{"shop"}, PerClient: 65536, TLSCert: "x"}
+	s := Shared{
+		Upstreams: []string{"https://a", "b"}, PerClient: 65536, TLSCert: "x",
+		CORSOrigins: []string{"shop", "https://a.example", "https://b.example", "https://a.example"},
+	}
 	const want = `--upstream "https://a": backends are reached by http, and not by https
 --upstream "b": write host:port
 --cors-origins: "shop" is not an origin: write a scheme and a host in lower case, such as https://shop.example or http://localhost:3000
+--cors-origins names https://a.example twice
 --per-client must be between 1 and 65535, and is 65536
 --tls-cert and --tls-key go together`
 	if err := errors.Join(s.Check()...); err == nil || err.Error() != want {
