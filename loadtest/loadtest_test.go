@@ -3,13 +3,16 @@
 package loadtest_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +65,13 @@ var k6 = sync.OnceValues(func() (string, error) {
 // run executes a script and returns the verdict, the exit code and the output of k6.
 func run(t *testing.T, script string, server *fake.Server, env ...string) (verdict, int, string) {
 	t.Helper()
+	return runThat(t, func(*os.Process) {}, script, server, env...)
+}
+
+// runThat is run, with a function that runs beside k6.
+func runThat(t *testing.T, beside func(*os.Process), script string, server *fake.Server,
+	env ...string) (verdict, int, string) {
+	t.Helper()
 	bin, err := k6()
 	if err != nil {
 		t.Fatalf("go tool -n k6: %v", err)
@@ -72,11 +82,17 @@ func run(t *testing.T, script string, server *fake.Server, env ...string) (verdi
 		"TARGET="+server.Public.URL, "ADMIN="+server.Admin.URL,
 		"SLUICE_TOKEN_SECRET="+tokenSecret, "SLUICE_ADMIN_TOKEN="+adminToken, "SETTLE=2s")
 	cmd.Env = append(cmd.Env, env...)
-	printed, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Start(); err != nil {
 		t.Fatalf("k6: %v", err)
 	}
+	go beside(cmd.Process)
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("k6: %v", err)
+	}
+	printed := output.String()
 	var v verdict
 	text, err := os.ReadFile(filepath.Join(out, script+".verdict.json"))
 	if err == nil {
@@ -85,7 +101,7 @@ func run(t *testing.T, script string, server *fake.Server, env ...string) (verdi
 	if err != nil {
 		t.Fatalf("read verdict: %v\n%s", err, printed)
 	}
-	return v, cmd.ProcessState.ExitCode(), string(printed)
+	return v, cmd.ProcessState.ExitCode(), printed
 }
 
 func start(t *testing.T, fault fake.Fault) *fake.Server {
@@ -194,6 +210,50 @@ func TestSoakWithoutRestocksFails(t *testing.T) {
 		"PATIENCE=1m", "MAX_DROPPED=1")
 	if failures := strings.Join(v.Failures, ", "); failures != "admin_failures count==0" || exit == 0 {
 		t.Errorf("exit %d, failures %q, want admin_failures only\n%s", exit, failures, printed)
+	}
+}
+
+// A run that is interrupted before its end fails, and so does one that is interrupted while the last buyers still wait.
+func TestInterruptedRunFails(t *testing.T) {
+	isPurchase := func(r *http.Request) bool { return r.Method == http.MethodPost }
+	for name, c := range map[string]struct {
+		script  string
+		env     []string
+		isHeld  func(*http.Request) bool // by the server, until the run ends
+		reached string                   // a path whose first request is followed by the interrupt
+	}{
+		"before the end": {"soak", []string{"RATE=5", "DURATION=1h"}, func(*http.Request) bool { return false }, "/v1/orders/"},
+		// smoke.js requests /healthz two seconds after the last buyer has come.
+		"at the end": {"smoke", []string{"RATE=2", "DURATION=1s"}, isPurchase, "/healthz"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := start(t, "")
+			answer := server.Public.Config.Handler
+			reached := make(chan struct{}, 1)
+			server.Public.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.URL.Path, c.reached) {
+					select {
+					case reached <- struct{}{}:
+					default:
+					}
+				}
+				if c.isHeld(r) {
+					<-r.Context().Done()
+					return
+				}
+				answer.ServeHTTP(w, r)
+			})
+			interrupt := func(k6 *os.Process) {
+				<-reached
+				_ = k6.Signal(os.Interrupt)
+			}
+			v, exit, printed := runThat(t, interrupt, c.script, server, append(c.env, "FOLLOW=1", "SETTLE=1m")...)
+			if v.Verdict != "FAIL" || exit != 105 || !slices.Contains(v.Failures, "interruptions count<=0") ||
+				!strings.Contains(printed, "The run was interrupted: the verdict covers only the part that ran.") {
+				t.Errorf("verdict %s, exit %d, failures %q\n%s", v.Verdict, exit, v.Failures, printed)
+			}
+		})
 	}
 }
 

@@ -62,5 +62,5 @@ export function contract({ run, sale }) {
   });
 }
 
-export const teardown = (data) => settle(config, data);
+export const teardown = (data) => settle(config, config.duration + 2, data);
 export const handleSummary = (data) => summary('smoke', config, data);

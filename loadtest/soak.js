@@ -50,5 +50,5 @@ export function addStock({ run, sale }) {
   if (n > 0) restock(config, sale.id, added, `"${run}-restock-${n}"`);
 }
 
-export const teardown = (data) => settle(config, data);
+export const teardown = (data) => settle(config, config.duration, data);
 export const handleSummary = (data) => summary('soak', config, data);

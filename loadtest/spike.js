@@ -46,5 +46,5 @@ export function buy({ run, sale }) {
 }
 
 export const look = (data) => watch(config, data);
-export const teardown = (data) => settle(config, data);
+export const teardown = (data) => settle(config, total, data);
 export const handleSummary = (data) => summary('spike', config, data);

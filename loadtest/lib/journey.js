@@ -67,12 +67,21 @@ class Journey {
   }
 }
 
-// travel runs the visit of one buyer.
-export function travel(config, sale, buyer, tags = {}) {
+function visit(config, sale, buyer, tags) {
   const journey = new Journey(config, sale, buyer, tags);
   journey.buy();
   const since = Date.now();
   if (journey.orders.size === 0) return;
   if (buyer.does('follow', config.follow)) journey.follow(since);
   if (buyer.does('again', config.again)) journey.again();
+}
+
+// travel runs the visit of one buyer.
+export function travel(config, sale, buyer, tags = {}) {
+  measure.interrupted();
+  try {
+    visit(config, sale, buyer, tags);
+  } finally {
+    measure.interrupted(-1);
+  }
 }

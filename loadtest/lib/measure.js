@@ -14,6 +14,7 @@ const undersold = new Counter('undersold');
 const balanced = new Rate('audit_balanced');
 const backlog = new Trend('backlog');
 const adminFailures = new Counter('admin_failures');
+const interruptions = new Counter('interruptions');
 
 // states are the numbers of the unit count whose sum, without the stock, is the stock.
 export const states = ['stock', 'left', 'ready', 'delayed', 'leased', 'ordered', 'dead'];
@@ -67,6 +68,11 @@ export function violation(guarantee, detail) {
 // adminFailed records a call of the admin API that failed.
 export function adminFailed() {
   adminFailures.add(1);
+}
+
+// interrupted records n interruptions of the run. A visit counts as one until it ends, because k6 ends it without an exception.
+export function interrupted(n = 1) {
+  interruptions.add(n);
 }
 
 // audited records an audit during the sale.

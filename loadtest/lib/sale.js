@@ -6,7 +6,7 @@ import { sleep } from 'k6';
 import { audit, cancelled, closeSale, createSale } from './admin.js';
 import * as measure from './measure.js';
 
-// prepare creates the sale (or uses SALE) and returns the data of every virtual user: {run, sale, created, before}.
+// prepare creates the sale (or uses SALE) and returns the data of every virtual user: {run, sale, created, before, began}.
 export function prepare(config) {
   const run = `load-${Date.now().toString(36)}`;
   const created = config.sale === '';
@@ -18,7 +18,7 @@ export function prepare(config) {
       const remedy = missing ? 'unset SALE, or set it to the id of a sale' : 'check that TARGET and ADMIN belong to the same deployment';
       throw new Error(`GET ${config.target}/v1/sales/${id}: ${res.status || res.error}; ${remedy}`);
     }
-    return { run, sale: res.json(), created, before: totals(config, id) };
+    return { run, sale: res.json(), created, before: totals(config, id), began: Date.now() };
   } catch (err) {
     if (created) closeAfterError(config, id);
     throw err;
@@ -73,7 +73,9 @@ export function breaches(count) {
 
 // settle waits until the queue is empty, compares the rows with the orders that buyers received, fails the run if the count is wrong, and
 // closes the sale that prepare created. After a wrong count, k6 exits with 110 (marked as failed), or with 99 or 107 if a threshold or an error came first.
-export function settle(config, { sale, created, before }) {
+// A run that ends before the `planned` seconds of its scenarios was interrupted.
+export function settle(config, planned, { sale, created, before, began }) {
+  if (Date.now() - began < planned * 1000) measure.interrupted();
   let count;
   try {
     count = totals(config, sale.id, true);

@@ -14,6 +14,7 @@ export function thresholds(config, planned, extra = {}) {
     'purchase_duration{outcome:sold_out}': [`p(95)<${config.p95SoldOut}`],
     purchase_failed: [`rate<=${config.maxFailed}`],
     violations: ['count==0'],
+    interruptions: ['count<=0'],
     lost_orders: ['count<=0'],
     dropped_iterations: [`count<=${Math.floor(planned * config.maxDropped)}`],
   };

@@ -45,6 +45,7 @@ export function report(script, data) {
     orderRow: values(data, 'order_row_duration'),
     backlog: values(data, 'backlog'),
     violations: values(data, 'violations').count || 0,
+    interruptions: values(data, 'interruptions').count || 0,
     lostOrders: audited ? Math.max(0, values(data, 'lost_orders').count || 0) : undefined,
     unreportedOrders: audited ? Math.max(0, -(values(data, 'lost_orders').count || 0)) : undefined,
     units: audited ? units : undefined,
@@ -54,6 +55,7 @@ export function report(script, data) {
 function hints(r) {
   const share = (outcome) => (r.purchases ? r.outcomes.find((o) => o.outcome === outcome).count / r.purchases : 0);
   const found = [];
+  if (r.interruptions > 0) found.push('The run was interrupted: the verdict covers only the part that ran.');
   if (share('limited') > 0.5) {
     found.push('Most responses were 429. To give every buyer an address of its own, start the edge with loadtest/policy.lua.');
   }
