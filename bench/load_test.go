@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -168,6 +169,34 @@ func TestEveryContestRuns(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The workers of a busy edge may publish their counts late.
+func TestCountsAreAwaited(t *testing.T) {
+	var reads atomic.Int64
+	serve := func(text func() string) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, text())
+		}))
+		t.Cleanup(server.Close)
+		return server.Listener.Addr().String()
+	}
+	h := deployment{
+		at: backend{admin: serve(func() string {
+			return "sluice_api_purchases_total{outcome=\"accepted\"} 3\nsluice_api_purchases_total{outcome=\"sold_out\"} 4\n"
+		})},
+		status: serve(func() string {
+			n := 0
+			if reads.Add(1) > 200 {
+				n = 5
+			}
+			return fmt.Sprintf("sluice_edge_cached_refusals_total{state=\"sold_out\"} %d\n", n)
+		}),
+	}
+	got, err := h.judgedAfter(t.Context(), 12)
+	if want := (outcomes{3, 4, 5}); err != nil || got != want {
+		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 }
 
