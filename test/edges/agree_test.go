@@ -650,7 +650,7 @@ func TestPreconditionsOfPagesHaveNoEffect(t *testing.T) {
 		for _, path := range []string{"/s/shoe", "/assets/a.js"} {
 			for _, line := range []string{
 				"Accept: a/b", `If-Match: "b"`, "If-Match: 0", "If-Unmodified-Since: Fri, 31 Oct 2025 00:00:00 GMT",
-				"If-None-Match: *",
+				"If-None-Match: *", "If-Match:", "If-Unmodified-Since: ",
 			} {
 				if got := e.send(t, request("GET", path, line, "Connection: close")); fmt.Sprint(got.codes) != "[200]" {
 					t.Errorf("%s with %s: %s answers %v, want 200", path, line, e.name, got.codes)

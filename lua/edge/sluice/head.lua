@@ -49,6 +49,10 @@ for _, name in ipairs {
   PASSED[name] = true
 end
 
+-- Preconditions that no backend gets. nginx evaluates them for a page in its cache, also when they are empty, which
+-- snippets/preconditions.conf does not see.
+local PRECONDITIONS = { ["if-match"] = true, ["if-unmodified-since"] = true }
+
 -- Headers of a connection in HTTP/1. In HTTP/2 they make a request malformed (RFC 9113, section 8.2.2).
 local CONNECTION = { "transfer-encoding", "connection", "keep-alive", "proxy-connection", "upgrade" }
 
@@ -125,12 +129,12 @@ local function has_empty(headers)
   return false
 end
 
--- drop_aliases(headers): removes headers that nginx would take for one of those above, because it reads an
--- underscore as a hyphen. The Go gateway does not read them either.
-local function drop_aliases(headers)
-  for name in pairs(headers) do
+-- drop_misread(headers): removes empty preconditions, and headers that nginx would take for one of those above, because
+-- it reads an underscore as a hyphen. The Go gateway does not read them either.
+local function drop_misread(headers)
+  for name, value in pairs(headers) do
     local meant = find(name, "_", 1, true) and gsub(name, "_", "-")
-    if meant and (ONCE[meant] or NOTED[meant] or PASSED[meant]) then
+    if meant and (ONCE[meant] or NOTED[meant] or PASSED[meant]) or value == "" and PRECONDITIONS[name] then
       ngx_req.clear_header(name)
     end
   end
@@ -209,7 +213,7 @@ function _M.read(request)
     if fault then
       return nil, fault
     end
-    drop_aliases(headers)
+    drop_misread(headers)
   end
   if not merge_lines(headers) then
     return nil, "malformed"
