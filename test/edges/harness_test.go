@@ -40,6 +40,8 @@ type edge struct {
 	backend       *backend
 	log           func() string // the access log so far
 	metrics       func() string // as Prometheus gets them
+	policy        string        // the file
+	reload        func() error  // applies the policy; at the gateway nil, which does so on its own
 	stop          func()        // starts a graceful shutdown
 	kill          func()        // ends all processes of an nginx edge with SIGKILL
 }
@@ -101,7 +103,7 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		t.Fatal(err)
 	}
 	b := startBackend(t, o, answer)
-	e := &edge{name: "nginx", address: testenv.FreeAddress(t), backend: b}
+	e := &edge{name: "nginx", address: testenv.FreeAddress(t), backend: b, policy: policy}
 	log := &bytes.Buffer{}
 	status := testenv.FreeAddress(t)
 	e.metrics = func() string { return page(t, "http://"+status+"/metrics") }
@@ -130,6 +132,7 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	done := make(chan error, 1)
 	go func() { done <- cfg.Run(ctx) }()
 	e.stop = cancel
+	e.reload = func() error { return cfg.Reload(ctx) }
 	killed := false
 	e.kill = func() {
 		killed = true
@@ -202,7 +205,12 @@ func killNginx(t *testing.T, pidFile string) {
 func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	t.Helper()
 	b := startBackend(t, o, answer)
-	path := filepath.Join(t.TempDir(), "access.log")
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "policy.lua")
+	if err := os.WriteFile(policy, []byte(o.policy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "access.log")
 	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -214,13 +222,13 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	}
 	g, err := gateway.New(
 		gateway.Config{
-			Shared:       o.shared(b),
-			Registry:     registry,
-			PolicySource: []byte(o.policy),
-			AccessLog:    file,
-			Fleet:        o.fleet(),
-			Spans:        spans,
-			Limits:       proxy.Limits{DrainTimeout: 5 * time.Second},
+			Shared:     o.shared(b),
+			Registry:   registry,
+			PolicyPath: policy,
+			AccessLog:  file,
+			Fleet:      o.fleet(),
+			Spans:      spans,
+			Limits:     proxy.Limits{DrainTimeout: 5 * time.Second},
 		},
 	)
 	if err != nil {
@@ -237,7 +245,7 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		}
 		_ = file.Close()
 	})
-	e := &edge{name: "gateway", address: ln.Addr().String(), backend: b, stop: cancel}
+	e := &edge{name: "gateway", address: ln.Addr().String(), backend: b, policy: policy, stop: cancel}
 	status := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	t.Cleanup(status.Close)
 	e.metrics = func() string { return page(t, status.URL) }
