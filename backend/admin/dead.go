@@ -154,7 +154,7 @@ func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, 
 			"archive, then cancel it (sluice dead cancel %s)", id, letter.Message.SaleID, id)
 	}
 	// The log entry comes first, so that no retry is without one.
-	if err := s.store.Record(ctx, store.RetriedDead, id.String(), retryDetail(letter)); err != nil {
+	if err := s.store.LogRetry(ctx, letter.Message, letter.Reason); err != nil {
 		return "", err
 	}
 	err = s.requeue(ctx, s.shards[number], letter.Message)
@@ -198,7 +198,7 @@ func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFou
 	if !errors.Is(err, sale.ErrNotFound) {
 		return row.Status, err
 	}
-	saleID := retriedSale(retry)
+	saleID := retry.SaleID // "" if unknown, which counts as not archived
 	switch archived, err := isArchived(ctx, s.store, saleID); {
 	case err != nil:
 		return "", err
@@ -207,17 +207,6 @@ func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFou
 			"order (sluice sale show %s lists them)", id, saleID, saleID)
 	}
 	return sale.StatusQueued, nil
-}
-
-// retryDetail is the detail of the log entry of a retry.
-func retryDetail(letter queue.DeadLetter) string {
-	return "sale " + letter.Message.SaleID + ": " + letter.Reason
-}
-
-// retriedSale returns the sale in retryDetail.
-func retriedSale(retry store.LogEntry) string {
-	id, _, _ := strings.Cut(strings.TrimPrefix(retry.Detail, "sale "), ":")
-	return id
 }
 
 // Dropped is the status of a dead order that was cancelled but cannot become a row, because another order has its id,

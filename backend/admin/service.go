@@ -36,6 +36,7 @@ type Store interface {
 	SetDetails(ctx context.Context, id string, to sale.Details) (sale.Sale, error)
 	RemoveRehearsal(ctx context.Context, id string) (orders int64, err error)
 	Record(ctx context.Context, action, target, detail string) error
+	LogRetry(ctx context.Context, o sale.Order, failure string) error
 	LastLog(ctx context.Context, target string, actions ...string) (store.LogEntry, error)
 
 	Order(ctx context.Context, id sale.OrderID) (sale.Order, error)

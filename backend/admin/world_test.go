@@ -284,6 +284,10 @@ func (s faultyStore) Record(ctx context.Context, action, target, detail string) 
 	return s.f.call("Record", func() error { return s.Store.Record(ctx, action, target, detail) })
 }
 
+func (s faultyStore) LogRetry(ctx context.Context, o sale.Order, failure string) error {
+	return s.f.call("LogRetry", func() error { return s.Store.LogRetry(ctx, o, failure) })
+}
+
 type faultyStock struct {
 	*admission.Stock
 	f *faults

@@ -64,7 +64,9 @@ type LogEntry struct {
 	Actor  string    `json:"actor"`
 	Action string    `json:"action"` // such as sale.pause or order.cancel
 	Target string    `json:"target"` // the id of a sale, an order, an endpoint, ...
-	Detail string    `json:"detail"`
+	// SaleID is the sale that the entry concerns; "": none, or unknown, because a process of an earlier version wrote it.
+	SaleID string `json:"sale_id,omitempty"`
+	Detail string `json:"detail"`
 }
 
 // noUnit begins the detail of an entry about a dead order that held no unit.
@@ -73,14 +75,28 @@ const noUnit = "it held no unit; "
 // HeldNoUnit reports whether an entry about a dead order records that the order held no unit.
 func (e LogEntry) HeldNoUnit() bool { return strings.HasPrefix(e.Detail, noUnit) }
 
-// AppendLog appends an entry to the action log, in the transaction of c. Its actor and its reason, which follows the
-// detail, are those of the context.
+// AppendLog appends an entry that concerns no sale to the action log, in the transaction of c. Its actor and its
+// reason, which follows the detail, are those of the context.
 func AppendLog(ctx context.Context, c Conn, action, target, detail string) error {
+	return appendEntry(ctx, c, action, target, "", detail)
+}
+
+// logSale is AppendLog for an action on a sale.
+func logSale(ctx context.Context, c Conn, action, saleID, detail string) error {
+	return appendEntry(ctx, c, action, saleID, saleID, detail)
+}
+
+// logOrder is AppendLog for an action on an order.
+func logOrder(ctx context.Context, c Conn, action string, o sale.Order, detail string) error {
+	return appendEntry(ctx, c, action, o.ID.String(), o.SaleID, detail)
+}
+
+func appendEntry(ctx context.Context, c Conn, action, target, saleID, detail string) error {
 	if reason := Reason(ctx); reason != "" {
 		detail = strings.TrimPrefix(detail+": "+reason, ": ")
 	}
-	_, err := c.Exec(ctx, "INSERT INTO admin_log (actor, action, target, detail) VALUES ($1, $2, $3, $4)",
-		Text(Actor(ctx)), Text(action), Text(target), Text(detail))
+	_, err := c.Exec(ctx, "INSERT INTO admin_log (actor, action, target, sale_id, detail) VALUES ($1, $2, $3, $4, $5)",
+		Text(Actor(ctx)), Text(action), Text(target), Text(saleID), Text(detail))
 	return err
 }
 
@@ -102,10 +118,10 @@ func (s *Store) Record(ctx context.Context, action, target, detail string) error
 	})
 }
 
-const logColumns = "id, at, actor, action, target, detail"
+const logColumns = "id, at, actor, action, target, sale_id, detail"
 
 func scanLogEntry(row Scanner) (e LogEntry, err error) {
-	err = row.Scan(&e.Number, Time(&e.At), &e.Actor, &e.Action, &e.Target, &e.Detail)
+	err = row.Scan(&e.Number, Time(&e.At), &e.Actor, &e.Action, &e.Target, &e.SaleID, &e.Detail)
 	return e, err
 }
 

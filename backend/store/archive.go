@@ -147,7 +147,7 @@ func (s *Store) BeginPart(ctx context.Context, saleID string, p ArchivePart) err
 			if _, err := c.Exec(ctx, closeSale, saleID); err != nil {
 				return err
 			}
-			if err := AppendLog(ctx, c, "sale.archive", saleID, p.File); err != nil {
+			if err := logSale(ctx, c, "sale.archive", saleID, p.File); err != nil {
 				return err
 			}
 		}

@@ -117,7 +117,7 @@ func (s *Store) CancelOrder(ctx context.Context, id sale.OrderID) (o sale.Order,
 		if err != nil {
 			return err
 		}
-		return AppendLog(ctx, c, CancelledOrder, id.String(), "sale "+o.SaleID)
+		return logOrder(ctx, c, CancelledOrder, o, "sale "+o.SaleID)
 	})
 	if err != nil {
 		return sale.Order{}, false, err
@@ -168,7 +168,7 @@ func (s *Store) CancelDead(ctx context.Context, o DeadOrder) (wasRow bool, err e
 		if err := appendOutbox(ctx, c, OutboxCancelled, o.Order); err != nil {
 			return err
 		}
-		if err := AppendLog(ctx, c, CancelledOrder, o.ID.String(), o.logDetail()); err != nil {
+		if err := logOrder(ctx, c, CancelledOrder, o.Order, o.logDetail()); err != nil {
 			return err
 		}
 		archived, err := isArchived(ctx, c, o.SaleID) // last, because other transactions wait for the sale
@@ -205,7 +205,7 @@ func logDeadRow(ctx context.Context, c Conn, o DeadOrder) (wasRow bool, err erro
 	case row.Status == sale.StatusCancelled:
 		return row.ReturnNumber == nil || *row.ReturnNumber != diedInQueue, nil
 	}
-	return true, AppendLog(ctx, c, CancelledOrder, o.ID.String(), "it is a row and stays; "+o.logDetail())
+	return true, logOrder(ctx, c, CancelledOrder, o.Order, "it is a row and stays; "+o.logDetail())
 }
 
 // DropDead logs that an order which died in the queue is abandoned because CancelDead returned rejection for it and it
@@ -218,7 +218,7 @@ func (s *Store) DropDead(ctx context.Context, o DeadOrder, rejection error) erro
 			if err := checkGeneration(ctx, c); err != nil {
 				return err
 			}
-			return AppendLog(WithActor(ctx, actor), c, DroppedDead, o.ID.String(), detail)
+			return logOrder(WithActor(ctx, actor), c, DroppedDead, o.Order, detail)
 		})
 	}
 	err := write(Actor(ctx), detail)
@@ -226,6 +226,13 @@ func (s *Store) DropDead(ctx context.Context, o DeadOrder, rejection error) erro
 		err = write(ascii(Actor(ctx)), ascii(detail))
 	}
 	return err
+}
+
+// LogRetry logs that a dead order is put back on the queue. failure is the error of its last attempt.
+func (s *Store) LogRetry(ctx context.Context, o sale.Order, failure string) error {
+	return s.Update(ctx, "store: log the retry of order "+o.ID.String(), func(ctx context.Context, c Conn) error {
+		return logOrder(ctx, c, RetriedDead, o, "sale "+o.SaleID+": "+failure)
+	})
 }
 
 // ascii escapes all characters but ASCII, in Go's notation.

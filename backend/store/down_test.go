@@ -69,6 +69,7 @@ func everyCall(s *env) map[string]func(context.Context) error {
 			_, err := s.CancelDead(ctx, store.DeadOrder{Order: dead})
 			return err
 		},
+		"LogRetry":        func(ctx context.Context) error { return s.LogRetry(ctx, dead, "test") },
 		"Record":          func(ctx context.Context) error { return s.Record(ctx, "test", "s", "") },
 		"ClaimDeployment": func(ctx context.Context) error { _, _, err := s.ClaimDeployment(ctx, 1); return err },
 		"SalesPage":       func(ctx context.Context) error { _, err := s.SalesPage(ctx, store.SalesQuery{}); return err },

@@ -222,6 +222,6 @@ func (s *Store) SettleRefund(ctx context.Context, number int64, note string) (Ca
 			return found, err
 		}
 		detail := fmt.Sprintf("payment %d, reference %s: %s", number, found.Reference, note)
-		return found, AppendLog(ctx, c, "payment.settle", found.OrderID.String(), detail)
+		return found, logOrder(ctx, c, "payment.settle", sale.Order{ID: found.OrderID, SaleID: found.SaleID}, detail)
 	})
 }

@@ -59,7 +59,7 @@ func (s *Store) RemoveRehearsal(ctx context.Context, id string) (orders int64, e
 		if _, err := c.Exec(ctx, "DELETE FROM sales WHERE id = $1", id); err != nil {
 			return err
 		}
-		return AppendLog(ctx, c, "rehearsal.remove", id, plural.Count(orders, "order"))
+		return logSale(ctx, c, "rehearsal.remove", id, plural.Count(orders, "order"))
 	})
 	return orders, err
 }

@@ -32,7 +32,7 @@ func (s *Store) SaveReport(ctx context.Context, report RehearsalReport) error {
 			SELECT id FROM rehearsal_reports ORDER BY stored_at DESC, id LIMIT $1)`, KeptReports); err != nil {
 			return err
 		}
-		return AppendLog(ctx, c, "rehearsal.report", report.ID, report.Verdict)
+		return appendEntry(ctx, c, "rehearsal.report", report.ID, report.SaleID, report.Verdict)
 	})
 }
 

@@ -69,7 +69,7 @@ func (s *Store) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 		if err := createSegments(ctx, c, n); err != nil {
 			return err
 		}
-		return AppendLog(ctx, c, "sale.create", n.ID, fmt.Sprintf("stock %d", n.Stock))
+		return logSale(ctx, c, "sale.create", n.ID, fmt.Sprintf("stock %d", n.Stock))
 	})
 	if err != nil {
 		return sale.Sale{}, err
@@ -109,7 +109,7 @@ func (s *Store) SetDetails(ctx context.Context, id string, to sale.Details) (sal
 		}
 		now.Details = to
 		now.Version++
-		return AppendLog(ctx, c, "sale.describe", id, fmt.Sprintf("version %d", now.Version))
+		return logSale(ctx, c, "sale.describe", id, fmt.Sprintf("version %d", now.Version))
 	})
 }
 
@@ -145,7 +145,7 @@ func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.
 		}
 		now.Switch = to
 		now.Version++
-		return AppendLog(ctx, c, "sale."+switchAction[to], id, fmt.Sprintf("version %d", now.Version))
+		return logSale(ctx, c, "sale."+switchAction[to], id, fmt.Sprintf("version %d", now.Version))
 	})
 }
 
@@ -167,7 +167,7 @@ func (s *Store) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sal
 		now.OpensAt = at
 		now.Version++
 		detail := fmt.Sprintf("version %d, instead of %s", now.Version, was.Format(time.RFC3339))
-		return AppendLog(ctx, c, "sale.open", id, detail)
+		return logSale(ctx, c, "sale.open", id, detail)
 	})
 }
 
@@ -214,7 +214,7 @@ func (s *Store) Restock(ctx context.Context, id string, add int64, requestKey st
 			return err
 		}
 		detail := fmt.Sprintf("added %d, stock %d, version %d", add, now.Stock, now.Version)
-		return AppendLog(ctx, c, "sale.restock", id, detail)
+		return logSale(ctx, c, "sale.restock", id, detail)
 	})
 }
 

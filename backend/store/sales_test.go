@@ -245,11 +245,11 @@ func TestChangesAreInTheAdminLog(t *testing.T) {
 		step(err)
 		want := []store.LogEntry{
 			{Actor: "ann@example", Action: "dead.retry", Target: dead.ID.String(), Detail: "reason \uFFFD"},
-			{Actor: "ben", Action: "order.cancel", Target: dead.ID.String(), Detail: "sale s: card stolen"},
-			{Actor: "ann@example", Action: "sale.restock", Target: "s", Detail: "added 3, stock 5, version 4"},
-			{Actor: "unknown", Action: "sale.resume", Target: "s", Detail: "version 3"},
-			{Actor: "ann@example", Action: "sale.pause", Target: "s", Detail: "version 2"},
-			{Actor: "ann@example", Action: "sale.create", Target: "s", Detail: "stock 2"},
+			{Actor: "ben", Action: "order.cancel", Target: dead.ID.String(), SaleID: "s", Detail: "sale s: card stolen"},
+			{Actor: "ann@example", Action: "sale.restock", Target: "s", SaleID: "s", Detail: "added 3, stock 5, version 4"},
+			{Actor: "unknown", Action: "sale.resume", Target: "s", SaleID: "s", Detail: "version 3"},
+			{Actor: "ann@example", Action: "sale.pause", Target: "s", SaleID: "s", Detail: "version 2"},
+			{Actor: "ann@example", Action: "sale.create", Target: "s", SaleID: "s", Detail: "stock 2"},
 		}
 		for i := range entries {
 			if entries[i].At.Before(before) || entries[i].At.After(time.Now().Add(time.Minute)) {

@@ -3,9 +3,11 @@ package store_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pressly/goose/v3"
@@ -97,4 +99,74 @@ func TestUpgradeSkipsIndexesThatExist(t *testing.T) {
 		}
 		_ = db.Close()
 	}
+}
+
+// Entries of the action log get their sale from their text, and a process of the earlier version can still write some.
+func TestUpgradeFillsTheSalesOfTheLog(t *testing.T) {
+	for engine, databaseURL := range map[string]string{
+		"sqlite": storetest.BareSQLite(t), "postgres": storetest.BarePostgres(t),
+	} {
+		t.Run(engine, func(t *testing.T) {
+			at(t, databaseURL, 12)
+			entries := []struct{ action, target, detail, want string }{
+				{"sale.pause", "a", "version 2: too fast", "a"},
+				{"rehearsal.remove", "rehearsal-a-x", "3 orders", "rehearsal-a-x"},
+				{"rehearsal.report", "rehearsal-a-x", "go", "a"},
+				{"rehearsal.report", "rehearsal-a-y", "go", ""}, // its report was replaced
+				{"payment.settle", "7", "payment 1, reference p: sale c: refunded", "b"},
+				{"payment.settle", "8", "payment 2, reference p: sale c: refunded", ""}, // its payment was archived
+				{"order.cancel", "7", "sale a.b-c_D", "a.b-c_D"},
+				{"order.cancel", "7", "sale a: sale b: resold", "a"},
+				{"order.cancel", "7", "it held no unit; sale a", "a"},
+				{"order.cancel", "7", "it is a row and stays; it held no unit; sale a: sale b", "a"},
+				{"dead.retry", "7", "sale a: timeout", "a"},
+				{"dead.drop", "7", "sale a:  (there can be no row: rejected)", "a"},
+				{"dead.drop", "raw:1", "sale a: by hand", ""},
+				{"order.cancel", "7", "resale a: unknown text", ""},
+				{"webhook.add", "ep_1", "sale a: a reason", ""},
+			}
+			stored := map[string]string{"sqlite": "1000", "postgres": "now()"}[engine]
+			storetest.Exec(t, databaseURL, "INSERT INTO rehearsal_reports (id, sale_id, verdict, stored_at, stored_by, report)"+
+				" VALUES ('rehearsal-a-x', 'a', 'go', "+stored+", 'eve', '{}')")
+			storetest.Exec(t, databaseURL, "INSERT INTO payments (callback_id, digest, order_id, sale_id, event, amount,"+
+				" currency, reference, outcome, refund) VALUES ('c', 'd', 7, 'b', 'succeeded', 1, 'EUR', 'p', 'paid_already', 1)")
+			insert := func(action, target, detail string) {
+				storetest.Exec(t, databaseURL, "INSERT INTO admin_log (actor, action, target, detail) VALUES ('eve', '"+action+
+					"', '"+target+"', '"+detail+"')")
+			}
+			for _, entry := range entries {
+				insert(entry.action, entry.target, entry.detail)
+			}
+			db := storetest.Open(t, databaseURL)
+			insert("dead.retry", "9", "sale a: of an old process")
+			log, err := db.Log(t.Context(), store.LogQuery{})
+			if err != nil || len(log) != len(entries)+1 || log[0].Target != "9" || log[0].SaleID != "" {
+				t.Fatalf("%+v, %v", log, err)
+			}
+			slices.Reverse(log)
+			for i, entry := range entries {
+				if log[i].SaleID != entry.want {
+					t.Errorf("%s %q: sale %q, want %q", entry.action, entry.detail, log[i].SaleID, entry.want)
+				}
+			}
+		})
+	}
+}
+
+// A reader of the action log, such as pg_dump, does not make an upgrade block the writers of the log.
+func TestUpgradeDoesNotWaitForReadersOfTheLog(t *testing.T) {
+	databaseURL := storetest.BarePostgres(t)
+	at(t, databaseURL, 12)
+	reader := storetest.Connect(t, databaseURL)
+	if _, err := reader.Exec(t.Context(), "BEGIN; LOCK TABLE admin_log IN ACCESS SHARE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(t.Context(), databaseURL, store.Config{}); !errors.Is(err, sale.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "lock timeout") {
+		t.Errorf("while the log is read: %v", err)
+	}
+	if _, err := reader.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Open(t, databaseURL)
 }
