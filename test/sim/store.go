@@ -216,6 +216,10 @@ func (s faultyStore) Record(c context.Context, action, target, detail string) er
 		func(ctx context.Context) error { return s.tables.Record(ctx, action, target, detail) })
 }
 
+func (s faultyStore) LogRetry(c context.Context, o sale.Order, failure string) error {
+	return s.do(c, "log retry", func(ctx context.Context) error { return s.tables.LogRetry(ctx, o, failure) })
+}
+
 func (s faultyStore) Statuses(c context.Context, of []sale.OrderID) (map[sale.OrderID]sale.Status, error) {
 	return read(s, c, "statuses", func(ctx context.Context) (map[sale.OrderID]sale.Status, error) {
 		return s.tables.Statuses(ctx, of)
