@@ -90,7 +90,7 @@ func install(t *testing.T) {
 	sh(t, `systemctl start redis-server postgresql
 redis-cli config set appendonly yes >/dev/null
 redis-cli config set maxmemory-policy noeviction >/dev/null
-su postgres -c "psql -qc \"create user sluice password 'pw'\" -c 'create database sluice owner sluice'"
+su postgres -c "psql -qc \"create user sluice password 'pw'\" -c \"create database sluice owner sluice encoding 'utf8' locale 'C' template template0\""
 umask 077
 echo redis://127.0.0.1:6379/0 >/etc/sluice/credentials/redis-url
 echo postgres://sluice:pw@127.0.0.1:5432/sluice?sslmode=disable >/etc/sluice/credentials/database-url

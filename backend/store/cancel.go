@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"sluice/backend/sale"
 )
@@ -212,20 +211,12 @@ func logDeadRow(ctx context.Context, c Conn, o DeadOrder) (wasRow bool, err erro
 // can have no row. Each call appends an entry. Error: ErrStale, as in CancelDead.
 func (s *Store) DropDead(ctx context.Context, o DeadOrder, rejection error) error {
 	detail := o.logDetail() + ": " + Reason(ctx) + " (there can be no row: " + rejection.Error() + ")"
-	ctx = WithReason(ctx, "") // the detail has it
-	write := func(actor, detail string) error {
-		return s.Update(ctx, "store: drop order "+o.ID.String(), func(ctx context.Context, c Conn) error {
-			if err := checkGeneration(ctx, c); err != nil {
-				return err
-			}
-			return logOrder(WithActor(ctx, actor), c, DroppedDead, o.Order, detail)
-		})
-	}
-	err := write(Actor(ctx), detail)
-	if errors.Is(err, ErrRejected) { // the encoding of the database lacks a character
-		err = write(ascii(Actor(ctx)), ascii(detail))
-	}
-	return err
+	return s.Update(ctx, "store: drop order "+o.ID.String(), func(ctx context.Context, c Conn) error {
+		if err := checkGeneration(ctx, c); err != nil {
+			return err
+		}
+		return logOrder(WithReason(ctx, ""), c, DroppedDead, o.Order, detail) // the detail has the reason
+	})
 }
 
 // LogRetry logs that a dead order is put back on the queue. failure is the error of its last attempt.
@@ -233,10 +224,4 @@ func (s *Store) LogRetry(ctx context.Context, o sale.Order, failure string) erro
 	return s.Update(ctx, "store: log the retry of order "+o.ID.String(), func(ctx context.Context, c Conn) error {
 		return logOrder(ctx, c, RetriedDead, o, "sale "+o.SaleID+": "+failure)
 	})
-}
-
-// ascii escapes all characters but ASCII, in Go's notation.
-func ascii(text string) string {
-	quoted := strconv.QuoteToASCII(text)
-	return quoted[1 : len(quoted)-1]
 }

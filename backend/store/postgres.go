@@ -32,10 +32,13 @@ func openPostgres(
 	first, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if cfg.Existing {
-		return e, checkTables(first, e.readers, "postgres", classifyConnect)
+		err = checkTables(first, e.readers, "postgres", classifyConnect)
 	}
-	if err := pool.Ping(first); err != nil { // the migrations below have no timeout
-		return nil, classifyConnect(err)
+	if err == nil { // the migrations below have no timeout
+		err = checkEncoding(first, e.readers)
+	}
+	if err != nil || cfg.Existing {
+		return e, err
 	}
 	slow := pool.Config().ConnConfig
 	delete(slow.RuntimeParams, "statement_timeout")
@@ -45,6 +48,19 @@ func openPostgres(
 		return nil, migrationError(err)
 	}
 	return e, nil
+}
+
+// checkEncoding returns a *URLError if a database cannot store every text or compares it as other characters.
+func checkEncoding(ctx context.Context, db *sql.DB) error {
+	var encoding string
+	if err := db.QueryRowContext(ctx, "SHOW server_encoding").Scan(&encoding); err != nil {
+		return classifyConnect(err)
+	}
+	if encoding != "UTF8" {
+		return &URLError{"its encoding is " + encoding + " and must be UTF8: create a database with ENCODING 'UTF8' " +
+			"LOCALE 'C' TEMPLATE template0"}
+	}
+	return nil
 }
 
 // connectPostgres returns an engine, which the caller closes, and its pool. Orders are inserted through the pool, all
