@@ -35,3 +35,22 @@ func TestDatabaseOfAnotherEncodingIsRejected(t *testing.T) {
 		}
 	}
 }
+
+// A server, a database or a role can have a default encoding of its clients.
+func TestTextIsSentAsUTF8(t *testing.T) {
+	u, err := url.Parse(storetest.BarePostgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Exec(t, u.String(), "ALTER DATABASE "+strings.TrimPrefix(u.Path, "/")+" SET client_encoding = 'LATIN1'")
+	shoe := storetest.Sale("s", 1)
+	shoe.Title = "鞋"
+	if _, err := storetest.Open(t, u.String()).CreateSale(t.Context(), shoe); err != nil {
+		t.Fatal(err)
+	}
+	var characters int
+	err = storetest.Connect(t, u.String()).QueryRow(t.Context(), "SELECT length(title) FROM sales").Scan(&characters)
+	if err != nil || characters != 1 {
+		t.Errorf("the title has %d characters, %v; want 1", characters, err)
+	}
+}

@@ -127,6 +127,7 @@ func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config,
 	limit := strconv.FormatInt(timeout.Milliseconds(), 10)
 	parameters := map[string]string{
 		"application_name":                    "sluice",
+		"client_encoding":                     "UTF8", // of all texts in Go
 		"statement_timeout":                   limit,
 		"idle_in_transaction_session_timeout": limit,
 	}
