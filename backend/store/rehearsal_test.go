@@ -12,6 +12,25 @@ import (
 
 const rehearsal = sale.RehearsalPrefix + "s-x"
 
+// A page of sales follows a rehearsal that was removed since the previous page.
+func TestSalesPageBehindARemovedRehearsal(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "a", 1)
+		e.create(t, rehearsal, 1)
+		e.create(t, "z", 1)
+		if _, err := e.SetSwitch(e.ctx, rehearsal, sale.Closed); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.RemoveRehearsal(e.ctx, rehearsal); err != nil {
+			t.Fatal(err)
+		}
+		page, err := e.SalesPage(e.ctx, store.SalesQuery{After: rehearsal})
+		if err != nil || len(page) != 1 || page[0].ID != "a" {
+			t.Errorf("%+v, %v; want sale a", page, err)
+		}
+	})
+}
+
 func TestRehearsalIsRemovedWithItsOrders(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.create(t, "s", 100)

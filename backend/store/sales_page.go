@@ -15,11 +15,14 @@ type SalesQuery struct {
 	Limit int        // see PageSize
 }
 
-// SalesPage returns one page of sales, newest first. The page is empty if the sale After does not exist.
+// SalesPage returns one page of sales, newest first. The page is empty if the sale After has never existed. The log
+// entry of a removed sale has the time of its creation.
 func (s *Store) SalesPage(ctx context.Context, q SalesQuery) ([]SaleSummary, error) {
 	var f Filter
 	if q.After != "" {
-		f.Add("(created_at, id) < (SELECT created_at, id FROM sales WHERE id = ?)", q.After)
+		id := f.Arg(q.After)
+		f.AddConstant("(created_at, id) < (coalesce((SELECT created_at FROM sales WHERE id = " + id + "), " +
+			"(SELECT max(at) FROM admin_log WHERE target = " + id + " AND action = 'sale.create')), " + id + ")")
 	}
 	if q.Text != "" {
 		text := f.Arg("%" + escapeLike.Replace(Text(q.Text)) + "%")
