@@ -76,10 +76,8 @@ const maxCancelled = 20
 // listOrders is GET /v1/me/orders.
 func (h *handlers) listOrders(c *fiber.Ctx, buyer string) (any, error) {
 	q := httpserver.NewQuery(c)
-	saleID := q.Text("sale")
-	if err := sale.ValidateID(saleID); err != nil {
-		q.Reject("sale", err.Error())
-	}
+	q.Require("sale")
+	saleID := q.Sale()
 	if err := q.Err(); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -222,6 +223,9 @@ func TestListOfOrdersHasEveryOrderOfTheBuyer(t *testing.T) {
 	servertest.WantProblem(t, list("ann", "?sale=none"), 404, "not-found")
 	servertest.WantProblem(t, list("ann", "?sale=rehearsal-drop-x"), 404, "not-found")
 	servertest.WantProblem(t, list("ann", ""), 400, "bad-request")
+	if a := list("ann", ""); !strings.Contains(a.Body, `[{"field":"sale","detail":"must be set"}]`) {
+		t.Errorf("without the sale: %s", a.Body)
+	}
 	servertest.WantProblem(t, list("ann", "?sale=a%20b"), 400, "bad-request")
 	w.do(func() { w.sqlErr = servertest.ErrRedisDown })
 	servertest.WantProblem(t, list("ann", "?sale=drop"), 503, "temporarily-unavailable")

@@ -188,16 +188,17 @@ func readPayment(contentType, body []byte) (*store.Payment, error) {
 	sum := sha256.Sum256(body)
 	p := &store.Payment{Digest: hex.EncodeToString(sum[:]), Event: event}
 	data := o.Child("data")
+	data.Require("order_id")
+	succeeded := event == store.EventSucceeded
+	if succeeded {
+		data.Require("amount", "currency", "reference")
+	}
 	if p.OrderID, err = sale.ParseOrderID(data.Text("order_id")); err != nil {
 		data.RejectOnce("order_id", err.Error())
 	}
-	amount, hasAmount := data.Integer("amount")
+	amount, _ := data.Integer("amount")
 	p.Price = sale.Price{Amount: amount, Currency: data.Text("currency")}
 	p.Reference = data.Text("reference")
-	succeeded := event == store.EventSucceeded
-	if succeeded && !hasAmount {
-		data.RejectOnce("amount", "must be set")
-	}
 	if amount < 0 {
 		data.RejectOnce("amount", "must not be negative")
 	}

@@ -244,6 +244,12 @@ func TestPaymentNamesEveryInvalidField(t *testing.T) {
 			}
 		}
 	}
+	a := s.callback("msg_1", `{"type":"payment.succeeded"}`)
+	for _, field := range []string{"order_id", "amount", "currency", "reference"} {
+		if !strings.Contains(a.Body, `{"field":"data.`+field+`","detail":"must be set"}`) {
+			t.Errorf("%s is not set: %s", field, a.Body)
+		}
+	}
 	body := paid(servertest.OrderID(1))
 	headers := signed(t, "msg_1", time.Now(), body)
 	headers[3] = "Content-Type: text/plain"

@@ -101,14 +101,15 @@ func readSubscription(c *fiber.Ctx, checkURL func(string) (*url.URL, error)) (s 
 	if err != nil {
 		return s, err
 	}
+	o.Require("endpoint", "keys")
 	s.Endpoint, s.Lang = o.Text("endpoint"), o.Text("lang")
 	o.Skip("expirationTime") // unused: push services report expired subscriptions
 	keys := o.Child("keys")
+	keys.Require("p256dh", "auth")
 	s.P256dh, s.Auth = keys.Text("p256dh"), keys.Text("auth")
 	keys.RejectUnknown()
 	o.RejectUnknown()
-	if err := o.Err(); err != nil {
-		return notify.Subscription{}, err
-	}
-	return notify.CheckSubscription(s, checkURL)
+	s, err = notify.CheckSubscription(s, checkURL)
+	o.Merge(err)
+	return s, o.Err()
 }

@@ -77,6 +77,11 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.Status, a.Body)
 		}
 	}
+	a = s.Do("POST", path, `{"keys":{"auth":"`+auth+`"},"lang":"tlh"}`, ann, asJSON)
+	if want := `[{"field":"endpoint","detail":"must be set"},{"field":"keys.p256dh","detail":"must be set"},` +
+		`{"field":"lang","detail":"must be en or zh"}]`; !strings.Contains(a.Body, want) {
+		t.Errorf("without an endpoint and a key: %s", a.Body)
+	}
 	servertest.WantProblem(t, s.Do("POST", path, good, ann, "Content-Type: text/plain"), 400, "bad-request")
 	for _, c := range [][2]string{{"GET", path}, {"POST", path}, {"DELETE", path + "/1"}} {
 		servertest.WantProblem(t, s.Do(c[0], c[1], good, asJSON), 401, "unauthorized")

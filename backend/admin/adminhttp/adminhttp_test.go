@@ -202,6 +202,29 @@ func TestInvalidRequestsAre400(t *testing.T) {
 	}
 }
 
+// The problem of an absent field does not describe the values of the field.
+func TestAbsentFieldsMustBeSet(t *testing.T) {
+	s := newFakeService().serve(t)
+	for _, row := range []struct{ path, body, fields string }{
+		{"sales", `{}`, "title price stock opens_at"},
+		{"sales", `{"title":"x","price":{},"stock":5,"opens_at":"2026-11-27T10:00:00Z"}`, "price.amount price.currency"},
+		{"sales/drop/restock", ``, "add"},
+		{"rehearsals", `{"stock":5}`, "sale closes_at"},
+		{"rehearsals/" + rehearsed + "/report", `{"verdict":"go","copy":{"id":"` + rehearsed + `"}}`, "rehearsed"},
+		{"webhooks", `{"types":[]}`, "url"},
+		{"policy/check", `{}`, "policy"},
+	} {
+		var want []string
+		for field := range strings.FieldsSeq(row.fields) {
+			want = append(want, `{"field":"`+field+`","detail":"must be set"}`)
+		}
+		a := s.operate("POST", "/admin/v1/"+row.path, row.body)
+		if a.Status != 400 || !strings.Contains(a.Body, "["+strings.Join(want, ",")+"]") {
+			t.Errorf("%s %s: %d %s, want only %s", row.path, row.body, a.Status, a.Body, row.fields)
+		}
+	}
+}
+
 func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 	d := newFakeService()
 	s := d.serve(t)

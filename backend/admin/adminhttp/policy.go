@@ -59,10 +59,7 @@ func (h *handlers) checkPolicy(_ context.Context, r *request) (any, error) {
 
 // policyOf takes the required field "policy".
 func policyOf(body *httpserver.Object) string {
-	if !body.Has("policy") {
-		body.Reject("policy", "must be set")
-		return ""
-	}
+	body.Require("policy")
 	return body.Text("policy")
 }
 

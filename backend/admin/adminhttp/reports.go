@@ -59,7 +59,9 @@ func (h *handlers) saveReport(ctx context.Context, r *request, id string) (any, 
 	if !sale.IsRehearsal(id) || report.Copy.ID != id {
 		bad.Add("copy.id", "must be the rehearsal of the URL")
 	}
-	if err := sale.ValidateID(report.Rehearsed); err != nil {
+	if report.Rehearsed == "" {
+		bad.Add("rehearsed", "must be set")
+	} else if err := sale.ValidateID(report.Rehearsed); err != nil {
 		bad.Add("rehearsed", err.Error())
 	}
 	if !report.Verdict.Valid() {

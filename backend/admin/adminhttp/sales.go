@@ -102,7 +102,8 @@ func (r *request) createdSale(v admin.View, err error) (any, error) {
 // readSale reads the body of a new sale and reports all invalid fields. The id may be absent; per_buyer defaults to 1.
 func readSale(r *request) (sale.Sale, error) {
 	body := r.object()
-	hasID, hasPrice := body.Has("id"), body.Has("price")
+	body.Require("title", "price", "stock", "opens_at")
+	hasID := body.Has("id")
 	s := sale.Sale{
 		ID: body.Text("id"), Title: body.Text("title"), PerBuyer: 1, Switch: sale.On,
 		OpensAt: body.Time("opens_at"), ClosesAt: body.Time("closes_at"),
@@ -120,14 +121,9 @@ func readSale(r *request) (sale.Sale, error) {
 		}
 	}
 	price := body.Child("price")
-	amount, hasAmount := price.Integer("amount")
-	switch {
-	case !hasPrice:
-		body.Reject("price", "must be set")
-	case !hasAmount && !body.Rejected("price"):
-		price.RejectOnce("amount", "must be set") // a missing amount must not become a price of 0
-	}
-	s.Price = sale.Price{Amount: amount, Currency: price.Text("currency")}
+	price.Require("amount", "currency") // a missing amount must not become a price of 0
+	s.Price.Amount, _ = price.Integer("amount")
+	s.Price.Currency = price.Text("currency")
 	price.RejectUnknown()
 
 	checked := s
@@ -203,6 +199,7 @@ func (h *handlers) restock(ctx context.Context, r *request, saleID string) (any,
 	key, err := httpserver.IdempotencyKey(&r.Context().Request.Header)
 	r.fail(err)
 	body := r.object()
+	body.Require("add")
 	add, _ := body.Integer("add")
 	if add < 1 || add > sale.MaxStock {
 		body.RejectOnce("add", fmt.Sprintf("must be between 1 and %d", sale.MaxStock))
@@ -258,17 +255,15 @@ func auditArchive(v admin.View) audit.Report {
 
 func (h *handlers) rehearse(ctx context.Context, r *request) (any, error) {
 	body := r.object()
+	body.Require("sale", "closes_at")
 	wanted := admin.Rehearsal{
-		SaleID: body.Text("sale"), OpensAt: body.Time("opens_at"), ClosesAt: body.Time("closes_at"),
+		SaleID: body.Sale("sale"), OpensAt: body.Time("opens_at"), ClosesAt: body.Time("closes_at"),
 		BesideRealSales: body.Bool("beside_real_sales"),
 	}
 	if n, ok := body.Integer("stock"); ok {
 		if wanted.Stock = n; n < 1 {
 			body.Reject("stock", "must be at least 1")
 		}
-	}
-	if err := sale.ValidateID(wanted.SaleID); err != nil {
-		body.RejectOnce("sale", err.Error())
 	}
 	if err := r.end(body); err != nil {
 		return nil, err

@@ -69,6 +69,7 @@ func readSettings(body *httpserver.Object) webhook.Settings {
 
 func (h *handlers) addWebhook(ctx context.Context, r *request) (any, error) {
 	body := r.object()
+	body.Require("url")
 	s, strict := readSettings(body), body.Bool("strict")
 	ctx = takeReason(ctx, body)
 	if err := r.end(body); err != nil {

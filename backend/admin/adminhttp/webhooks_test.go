@@ -208,14 +208,16 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		&sale.InvalidError{Fields: []sale.FieldError{{Field: "url", Detail: "no"}}}: 400,
 	} {
 		f.err = err
-		for _, path := range []string{"/admin/v1/webhooks", one + "/pause", one + "/redeliver"} {
+		for path, body := range map[string]string{
+			"/admin/v1/webhooks": `{"url":"x"}`, one + "/pause": "", one + "/redeliver": "",
+		} {
 			if status == 404 && path == "/admin/v1/webhooks" {
 				continue
 			}
 			if status == 400 && path != "/admin/v1/webhooks" {
 				continue
 			}
-			if got := s.operate("POST", path, ""); got.Status != status {
+			if got := s.operate("POST", path, body); got.Status != status {
 				t.Errorf("%s, %v: %d %s", path, err, got.Status, got.Body)
 			}
 		}

@@ -92,6 +92,15 @@ func takeAs[T any](o *Object, name, detail string) (v T, ok bool) {
 // Reject records the error of a field. The text continues a sentence that begins with the field's name.
 func (o *Object) Reject(name, detail string) { o.bad.Add(o.path+name, detail) }
 
+// Require rejects the named fields that are absent. It is called before they are taken.
+func (o *Object) Require(names ...string) {
+	for _, name := range names {
+		if !o.Has(name) {
+			o.RejectOnce(name, "must be set")
+		}
+	}
+}
+
 // RejectOnce is Reject for a field that was not rejected yet.
 func (o *Object) RejectOnce(name, detail string) {
 	if !o.Rejected(name) {
@@ -99,9 +108,11 @@ func (o *Object) RejectOnce(name, detail string) {
 	}
 }
 
-// Rejected reports whether a field was rejected.
+// Rejected reports whether a field, or the object that contains it, was rejected.
 func (o *Object) Rejected(name string) bool {
-	return slices.ContainsFunc(o.bad.Fields, func(f sale.FieldError) bool { return f.Field == o.path+name })
+	return slices.ContainsFunc(o.bad.Fields, func(f sale.FieldError) bool {
+		return f.Field == o.path+name || f.Field+"." == o.path
+	})
 }
 
 // Merge adds the fields of a *sale.InvalidError that were not rejected yet, and whose parent was not rejected yet. It
