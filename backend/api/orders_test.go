@@ -2,8 +2,8 @@ package api
 
 import (
 	"fmt"
-	"sync"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
