@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,9 @@ type Store struct {
 func NewStore(db *store.DB) *Store {
 	return &Store{db: db, now: time.Now, bounds: map[string]*leaseBound{}}
 }
+
+// maxCounted bounds the deliveries that the result of a change counts: those of a large backlog take long.
+const maxCounted = 10_000
 
 // maxEndpoints is the maximum number of webhook endpoints.
 const maxEndpoints = 100
@@ -172,50 +176,61 @@ func (s *Store) Endpoints(ctx context.Context) ([]Endpoint, error) {
 // count sets the counts of e's deliveries.
 func (s *Store) count(ctx context.Context, e *Endpoint) error {
 	return s.db.View(ctx, "webhook: count deliveries of endpoint "+e.ID, func(ctx context.Context, c store.Conn) error {
-		var oldest, now time.Time
-		waiting := "SELECT count(*), min(created_at), " + c.Dialect().Now +
-			" FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 1"
-		if err := store.Get(ctx, c, []any{&e.Waiting, store.Time(&oldest), store.Time(&now)}, waiting, e.ID); err != nil {
-			return err
-		}
-		if e.Waiting > 0 {
-			e.Oldest = max(now.Sub(oldest), 0)
-		}
-		const failed = "SELECT count(*) FROM webhook_deliveries WHERE endpoint_id = $1 AND state = 3 AND sequence >= 0"
-		return store.Get(ctx, c, []any{&e.Failed}, failed, e.ID)
+		return countFirst(ctx, c, e, math.MaxInt64)
 	})
 }
 
+// countFirst is count for the first deliveries that wait, and any that failed, up to limit of each.
+func countFirst(ctx context.Context, c store.Conn, e *Endpoint, limit int64) error {
+	var oldest, now time.Time
+	const of = " FROM webhook_deliveries WHERE endpoint_id = $1 AND "
+	// In this order and with the bound of number, both engines use the index of waiting deliveries; see pageOfDeliveries.
+	waiting := "SELECT count(*), min(created_at), " + c.Dialect().Now +
+		" FROM (SELECT created_at" + of + "number > 0 AND state = 1 ORDER BY number LIMIT $2) AS counted"
+	err := store.Get(ctx, c, []any{&e.Waiting, store.Time(&oldest), store.Time(&now)}, waiting, e.ID, limit)
+	if err != nil {
+		return err
+	}
+	if e.Waiting > 0 {
+		e.Oldest = max(now.Sub(oldest), 0)
+	}
+	const failed = "SELECT count(*) FROM (SELECT 1" + of + "state = 3 AND sequence >= 0 LIMIT $2) AS counted"
+	return store.Get(ctx, c, []any{&e.Failed}, failed, e.ID, limit)
+}
+
 // ChangeEndpoint calls change, which may modify the URL, Title, Types, Sales, State, Reason and Revision of an
-// endpoint, stores the result, and logs the action. An endpoint with a new Revision is no longer failing. Errors:
-// sale.ErrNotFound; those of change.
+// endpoint, stores the result, logs the action, and returns the result with counts of at most maxCounted deliveries, in
+// one transaction. An endpoint with a new Revision is no longer failing. Errors: sale.ErrNotFound; those of change.
 func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change func(*Endpoint) error) (Endpoint, error) {
-	err := s.db.Update(ctx, fmt.Sprintf("webhook: %s %s", action, id), func(ctx context.Context, c store.Conn) error {
+	op := fmt.Sprintf("webhook: %s %s", action, id)
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (Endpoint, error) {
 		before, err := readEndpoint(ctx, c, id, c.Dialect().ForUpdate)
 		if err != nil {
-			return err
+			return before, err
 		}
 		e := before
 		if err := change(&e); err != nil {
-			return err
+			return e, err
 		}
 		const update = `UPDATE webhook_endpoints SET url = $2, title = $3, types = $4, sales = $5, state = $6, reason = $7,
 			revision = $8 WHERE id = $1`
 		if _, err := c.Exec(ctx, update, id, store.Text(e.URL), store.Text(e.Title), strings.Join(e.Types, " "),
 			strings.Join(e.Sales, " "), string(e.State), store.Text(e.Reason), e.Revision); err != nil {
-			return err
+			return e, err
 		}
 		if e.Revision != before.Revision {
 			if err := resetFailures(ctx, c, id); err != nil {
-				return err
+				return e, err
 			}
 		}
-		return store.AppendLog(ctx, c, action, id, "")
+		if err := store.AppendLog(ctx, c, action, id, ""); err != nil {
+			return e, err
+		}
+		if e, err = readEndpoint(ctx, c, id, ""); err == nil {
+			err = countFirst(ctx, c, &e, maxCounted)
+		}
+		return e, err
 	})
-	if err != nil {
-		return Endpoint{}, err
-	}
-	return s.Endpoint(ctx, id)
 }
 
 func resetFailures(ctx context.Context, c store.Conn, id string) error {

@@ -14,6 +14,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/backend/store/storetest"
 )
 
 func TestEndpointIsAddedChangedAndRemoved(t *testing.T) {
@@ -343,6 +344,51 @@ func TestResultsAreRecordedOnce(t *testing.T) {
 		}
 		if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 1 {
 			t.Errorf("%d failures, %v; want 1", got.Failures, err)
+		}
+	})
+}
+
+// pause pauses an endpoint, as Admin.Pause does.
+func (e *env) pause(endpoint string) (Endpoint, error) {
+	return e.ChangeEndpoint(e.ctx, endpoint, "webhook.pause", func(p *Endpoint) error {
+		p.State = EndpointPaused
+		return nil
+	})
+}
+
+// The response of a change does not count the whole backlog, which may take longer than the timeout.
+func TestChangeCountsABoundedBacklog(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1")
+		due := map[bool]string{true: "now()", false: "1000"}[strings.HasPrefix(e.url, "postgres")]
+		storetest.Exec(t, e.url, fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+			INSERT INTO webhook_deliveries (id, endpoint_id, position, sequence, type, body, state, due_at)
+			SELECT 'ev_' || state || '_' || i, 'a', i, i, 'order.created', '{}', state, %s FROM n, (SELECT 1 AS state
+				UNION ALL SELECT 3) AS states`, maxCounted, due))
+		paused, err := e.pause("a")
+		if err != nil || paused.State != EndpointPaused || paused.Waiting != maxCounted || paused.Failed != maxCounted {
+			t.Errorf("%+v, %v; want %d of each", paused, err, maxCounted)
+		}
+		whole, err := e.Endpoint(e.ctx, "a")
+		if err != nil || whole.State != EndpointPaused || whole.Waiting != maxCounted+1 || whole.Failed != maxCounted ||
+			whole.Oldest <= 0 {
+			t.Errorf("%+v, %v", whole, err)
+		}
+	})
+}
+
+// A change is not stored if its response cannot be made.
+func TestFailedCountStoresNoChange(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		storetest.Exec(t, e.url, "ALTER TABLE webhook_deliveries RENAME TO unreadable")
+		if _, err := e.pause("a"); !errors.Is(err, sale.ErrUnavailable) {
+			t.Errorf("while the deliveries cannot be counted: %v", err)
+		}
+		storetest.Exec(t, e.url, "ALTER TABLE unreadable RENAME TO webhook_deliveries")
+		if now, err := e.Endpoint(e.ctx, "a"); err != nil || now.State != EndpointActive {
+			t.Errorf("%+v, %v; want an active endpoint", now, err)
 		}
 	})
 }
