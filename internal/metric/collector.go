@@ -2,7 +2,9 @@ package metric
 
 import (
 	"context"
+	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -10,8 +12,16 @@ import (
 // timeout bounds the read of a scrape.
 const timeout = time.Second
 
-// SetGauge sets a gauge. name is without the prefix of its Collector. values are the values of its labels. All calls
-// with one name must have the same number of values and the same help.
+// Label returns a text as the value of a label. client_golang rejects text that is not valid UTF-8, so it is quoted.
+func Label(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	return strconv.QuoteToASCII(text)
+}
+
+// SetGauge sets a gauge. name is without the prefix of its Collector. values are the values of its labels; see
+// Label. All calls with one name must have the same number of values and the same help.
 type SetGauge func(name, help string, value float64, values ...string)
 
 // Collector is a prometheus.Collector of gauges that are read at each scrape, such as counts in a store. Series
@@ -32,6 +42,9 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	set := func(name, help string, value float64, values ...string) {
+		for i, v := range values {
+			values[i] = Label(v)
+		}
 		desc := prometheus.NewDesc(c.Prefix+name, help, c.Labels[:len(values)], nil)
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, values...)
 	}
