@@ -9,6 +9,7 @@ import (
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
+	"sluice/internal/metric"
 )
 
 // maxSaleSeries bounds the sales with their own series, because the number of sales is not bounded.
@@ -52,7 +53,7 @@ func (g *SaleGauges) Set(views []admission.View) {
 	})
 	var exported []prometheus.Metric
 	gauge := func(d *prometheus.Desc, v int64, label string) {
-		exported = append(exported, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), label))
+		exported = append(exported, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), metric.Label(label)))
 	}
 	for _, s := range states {
 		gauge(g.sales, int64(counts[s]), string(s))

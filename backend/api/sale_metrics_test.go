@@ -80,3 +80,12 @@ func TestSaleGaugesShowTheSalesThatOpenedLast(t *testing.T) {
 		t.Errorf("lint: %v %v", problems, err)
 	}
 }
+
+// The set of sales in Redis may hold any text.
+func TestSaleGaugesExportAnInvalidID(t *testing.T) {
+	g := NewSaleGauges()
+	g.Set([]admission.View{{Sale: sale.Sale{ID: "\xff"}, State: sale.StateOpen}})
+	if n, want := testutil.CollectAndCount(g), len(states)+3; n != want {
+		t.Errorf("%d series, want %d", n, want)
+	}
+}
