@@ -61,7 +61,8 @@ func (c SenderConfig) withDefaults() SenderConfig {
 }
 
 // Sender posts deliveries. Any number may run, in any processes, because deliveries are leased. If a sender crashes,
-// others send its deliveries when the leases expire, so an endpoint may receive one twice, with the same webhook-id.
+// its attempts fail when the leases expire, and others repeat them, so an endpoint may receive a delivery twice, with
+// the same webhook-id.
 // Each endpoint has a limit of its own for concurrent requests, so one that hangs does not delay the others.
 type Sender struct {
 	store   senderStore
@@ -234,15 +235,26 @@ func (s *Sender) count(id string, all []Result, lost int) {
 		if r.Gone {
 			s.cfg.Log.Warn("webhook endpoint disabled: it responded 410 Gone", "endpoint", id)
 		}
+		if r.Delivery.Interrupted && outcome == "failed" { // an attempt of another process
+			continue
+		}
 		s.cfg.Metrics.attempted(id, outcome, 1)
-		if !r.Released {
+		if !r.Released && !r.Delivery.Interrupted {
 			s.cfg.Metrics.seconds.Observe(r.Took.Seconds())
 		}
 	}
 }
 
-// send posts one delivery. It always returns a result.
+// errInterrupted is the outcome of an attempt whose lease has expired without a result.
+var errInterrupted = errors.New("the sending process ended during the attempt, or could not store its result")
+
+// send posts one delivery. It always returns a result. An interrupted attempt counts as failed, so that a delivery
+// that crashes its processes is given up; the next one begins after the delay of a failed attempt, apart from those of
+// the deliveries that were interrupted with it.
 func (s *Sender) send(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) Result {
+	if d.Interrupted {
+		return judge(d, answer{err: errInterrupted}, s.cfg.Schedule, rand.Float64())
+	}
 	began := time.Now()
 	a := s.post(ctx, e, d, of)
 	if a.err != nil && ctx.Err() != nil { // cancelled by a stop: not a failure of the endpoint

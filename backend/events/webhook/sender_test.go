@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -514,9 +515,56 @@ func TestFailingStoreLosesNoDelivery(t *testing.T) {
 	b.publish(t, 20)
 	cfg := quick()
 	cfg.Lease = 300 * time.Millisecond
+	cfg.Schedule = make([]time.Duration, 30) // so that none is given up by chance
 	testenv.Run(t, NewSender(faulty{b.Store, func() bool { return rand.N(4) == 0 }}, c, everything, cfg).Run)
 	testenv.Eventually(t, 60*time.Second, "all events are delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
 	if n := len(s.ids()); n != 40 {
 		t.Errorf("%d ids, want 40", n)
+	}
+}
+
+// crashing is a store whose processes crash when they have leased the delivery poison.
+type crashing struct {
+	*Store
+	poison  string
+	crashed func() // the lease expires
+}
+
+func (c crashing) LeaseDeliveries(
+	ctx context.Context, id string, upTo int64, lease time.Duration, limit int,
+) (Endpoint, []Delivery, error) {
+	e, leased, err := c.Store.LeaseDeliveries(ctx, id, upTo, lease, limit)
+	if slices.ContainsFunc(leased, func(d Delivery) bool { return d.ID == c.poison && !d.Interrupted }) {
+		c.crashed()
+		return Endpoint{}, nil, errDown
+	}
+	return e, leased, err
+}
+
+// A delivery that crashes its process at each attempt is given up after its attempts, without a failure of its
+// endpoint. The next delivery of the order follows.
+func TestDeliveryThatCrashesItsProcessesIsGivenUp(t *testing.T) {
+	s := newShop(t, nil)
+	c := client(t, 5*time.Second)
+	url := storetest.SQLite(t)
+	db := NewStore(storetest.Open(t, url).DB)
+	b := bench{db, NewAdmin(db, c)}
+	e := b.endpoint(t, s, false)
+	b.publish(t, 1)
+	var crashes atomic.Int64
+	poison := "1_created_" + e.ID
+	testenv.Run(t, NewSender(crashing{db, poison, func() {
+		crashes.Add(1)
+		storetest.Exec(t, url, "UPDATE webhook_deliveries SET leased_until = due_at WHERE leased_until IS NOT NULL")
+	}}, c, everything, quick()).Run)
+	testenv.Eventually(t, time.Minute, "no delivery waits", func() bool { return b.show(t, e.ID).Waiting == 0 })
+	d, log, err := b.admin.Delivery(t.Context(), e.ID, poison)
+	if err != nil || d.State != DeliveryFailed || d.Attempts != 6 || len(log) != 6 || crashes.Load() != 6 ||
+		log[5].Error != errInterrupted.Error() {
+		t.Errorf("%+v, attempts %+v, %v; %d crashes, want 6", d, log, err, crashes.Load())
+	}
+	got := b.show(t, e.ID)
+	if s.ids()["1_paid_"+e.ID] != 1 || got.Failed != 1 || got.Failures != 0 || !got.FailingSince.IsZero() {
+		t.Errorf("received %v; %+v", s.ids(), got)
 	}
 }

@@ -34,13 +34,14 @@ type Delivery struct {
 	Type       string
 	Body       string // as it is sent
 	State      DeliveryState
-	Attempts   int   // completed attempts, since it began to wait
+	Attempts   int   // ended attempts, since it began to wait
 	Fence      int64 // number of its last lease
 	Probe      bool  // leased alone, to test whether a failing endpoint works again
 	Revision   int64 // of its endpoint when it was leased; 0 otherwise
 
 	CreatedAt, DueAt, EndedAt time.Time // EndedAt: zero while it waits
 	Leased                    bool      // it is being sent
+	Interrupted               bool      // when it was leased, its last lease had expired without a result
 }
 
 // inOrderSequence is the condition for waiting deliveries of table in the sequence of an order, at an endpoint.
@@ -128,7 +129,7 @@ func (s *Store) leaseAbove(
 		}
 		which := "state = 1 AND endpoint_id = $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries AS ahead WHERE " +
 			inOrderSequence("ahead", "d.sequence", "d.endpoint_id") + " AND ahead.position < d.position)"
-		args := []any{endpointID, -lease.Milliseconds(), upTo, limit}
+		args := []any{endpointID, upTo, limit}
 		switch {
 		case unordered || e.Strict:
 			numbers, err := sendableNow(ctx, c, endpointID, !unordered, from.position)
@@ -136,24 +137,32 @@ func (s *Store) leaseAbove(
 				return err
 			}
 			// With state + 0, as with the expression of inOrderSequence, no index but that by number matches.
-			which, args = "state + 0 = 1 AND endpoint_id || '' = $1 AND number "+d.In("$5"), append(args, numbers)
+			which, args = "state + 0 = 1 AND endpoint_id || '' = $1 AND number "+d.In("$4"), append(args, numbers)
 		case from != (leaseKey{}):
-			which += " AND (due_at, position) > ($5, $6)"
+			which += " AND (due_at, position) > ($4, $5)"
 			args = append(args, from.due, from.position)
 		}
+		// The lock of the endpoint excludes other changes of the rows until the update.
 		leased, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
 			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Probe: probe, Revision: e.Revision}
 			err := row.Scan(&v.Number, &v.ID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.Attempts, &v.Fence,
-				store.Time(&v.DueAt))
+				store.Time(&v.DueAt), &v.Interrupted)
 			return v, err
-		}, `UPDATE webhook_deliveries SET fence = fence + 1, leased_until = `+d.Ago("$2")+` WHERE number IN (
-				SELECT number FROM webhook_deliveries AS d WHERE due_at <= `+d.Now+` AND position <= $3
-					AND (leased_until IS NULL OR leased_until <= `+d.Now+`) AND `+which+` ORDER BY due_at, position LIMIT $4)
-			RETURNING number, id, position, sequence, type, body, attempts, fence, due_at`, args...)
-		if err != nil {
+		}, `SELECT number, id, position, sequence, type, body, attempts, fence + 1, due_at, leased_until IS NOT NULL
+			FROM webhook_deliveries AS d WHERE due_at <= `+d.Now+` AND position <= $2
+				AND (leased_until IS NULL OR leased_until <= `+d.Now+`) AND `+which+` ORDER BY due_at, position LIMIT $3`, args...)
+		if err != nil || len(leased) == 0 {
 			return err
 		}
-		if probe && len(leased) > 0 { // no other sender tries until this attempt has ended
+		numbers := make([]int64, len(leased))
+		for i, v := range leased {
+			numbers[i] = v.Number
+		}
+		if _, err := c.Exec(ctx, "UPDATE webhook_deliveries SET fence = fence + 1, leased_until = "+d.Ago("$1")+
+			" WHERE number "+d.In("$2"), -lease.Milliseconds(), numbers); err != nil {
+			return err
+		}
+		if probe && !leased[0].Interrupted { // no other sender tries until this attempt has ended
 			return holdEndpoint(ctx, c, endpointID, lease, "")
 		}
 		return nil

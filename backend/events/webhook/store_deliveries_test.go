@@ -172,7 +172,7 @@ func webhookLeases(t *testing.T, e *env) {
 		third = e.lease(t, "a", math.MaxInt64, time.Minute, 9)
 		return len(third) == 1
 	})
-	if third[0].ID != short[0].ID || third[0].Fence != 2 {
+	if third[0].ID != short[0].ID || third[0].Fence != 2 || !third[0].Interrupted || short[0].Interrupted {
 		t.Fatalf("%+v", third)
 	}
 	if lost := e.results(t, failed(short[0], time.Hour)); lost != 1 {
@@ -190,7 +190,7 @@ func webhookLeases(t *testing.T, e *env) {
 	}
 	e.results(t, Result{Delivery: second[0], State: DeliveryWaiting, Released: true})
 	again := e.wantLeased(t, "a", strings.TrimSuffix(second[0].ID, "_a"))
-	if again[0].Attempts != 0 {
+	if again[0].Attempts != 0 || again[0].Interrupted {
 		t.Errorf("a released delivery counts as an attempt: %+v", again)
 	}
 	if err := e.RemoveEndpoint(e.ctx, "a"); err != nil {

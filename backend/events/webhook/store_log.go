@@ -52,9 +52,9 @@ func pageOfDeliveries(d store.Dialect, q DeliveryQuery) (query string, args []an
 	return selectDeliveries(d) + f.Page("number DESC", q.Limit), f.Args
 }
 
-// DeliveryAttempt is one completed attempt of a delivery.
+// DeliveryAttempt is one ended attempt of a delivery.
 type DeliveryAttempt struct {
-	Number  int64     `json:"number"` // ascending; attempts with an unknown outcome are missing
+	Number  int64     `json:"number"` // ascending; released attempts are missing
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`         // its duration
 	Status  int       `json:"status"`          // of HTTP; 0: there was no response

@@ -137,13 +137,14 @@ func (l resultList) moveNext(ctx context.Context, c store.Conn, endpointID strin
 }
 
 // updateEndpoint updates an endpoint's failures, last error, hold and state from the results of deliveries that were
-// still leased (recorded) and were sent at its current revision.
+// still leased (recorded) and were sent at its current revision. An interrupted attempt is no failure of the endpoint.
 func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Result, recorded []int64) error {
 	var delivered, failed, givenUp int64
 	var hold time.Duration
 	gone, probe, lastError := false, false, ""
 	for _, r := range results {
-		if r.Released || !slices.Contains(recorded, r.Delivery.Number) || r.Delivery.Revision != e.Revision {
+		if r.Released || r.Delivery.Interrupted ||
+			!slices.Contains(recorded, r.Delivery.Number) || r.Delivery.Revision != e.Revision {
 			continue
 		}
 		hold, gone, probe = max(hold, r.Hold), gone || r.Gone, probe || r.Delivery.Probe
