@@ -2,6 +2,9 @@ package notify
 
 import "sluice/internal/outbound"
 
+// Retention is how long a settled message is kept.
+const Retention = retention
+
 // PublicOnly returns a client with the default restrictions.
 func PublicOnly() *outbound.Client { return outbound.New(outbound.Config{}) }
 

@@ -25,7 +25,9 @@ func (s *Service) attempt(ctx context.Context, v Delivery) Result {
 			r.Outcome = GivenUp
 		}
 	}
-	s.attempts.WithLabelValues(string(r.Outcome)).Inc()
+	if r.Outcome != Expired { // nothing was sent
+		s.attempts.WithLabelValues(string(r.Outcome)).Inc()
+	}
 	s.cfg.Log.Debug("attempt to send a notification", "event", v.EventID, "attempts", v.Attempts, "outcome", r.Outcome,
 		"wait", r.Wait, "err", err)
 	return r
@@ -50,7 +52,11 @@ func (s *Service) send(ctx context.Context, v Delivery) (outcome Outcome, retryA
 	if err != nil {
 		return Refused, 0, err
 	}
-	return s.cfg.Web.send(ctx, v.Subscription, e)
+	left := lifetime(e.Type) - max(v.LeasedAt.Sub(e.At), 0)
+	if left <= 0 {
+		return Expired, 0, errors.New("the event is too old")
+	}
+	return s.cfg.Web.send(ctx, v.Subscription, e, left)
 }
 
 // record retries until the results are stored or the leases have expired; then the messages may be sent again.
@@ -58,6 +64,15 @@ func (s *Service) record(work context.Context, results []Result) {
 	loop.Record(work, s.cfg.Hold, s.cfg.Log, "storing results of notifications", func(ctx context.Context) error {
 		return s.store.RecordResults(ctx, results)
 	})
+	expired := 0
+	for _, r := range results {
+		if r.Outcome == Expired {
+			expired++
+		}
+	}
+	if expired > 0 {
+		s.cfg.Log.Warn("notifications dropped: their events are too old", "messages", expired)
+	}
 }
 
 // backoff doubles with each attempt up to 128 times Config.Backoff. It is random within its upper half.

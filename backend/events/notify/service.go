@@ -28,8 +28,9 @@ const (
 	concurrency = 64
 	// DefaultHold is the default of Config.Hold.
 	DefaultHold = 2 * sendTimeout
-	// retention is how long a settled message is kept. An event that is redelivered meanwhile is not sent again.
-	retention = time.Hour
+	// retention is how long a settled message is kept. An event that is redelivered meanwhile is not sent again, and
+	// later it is too old.
+	retention = maxLifetime
 )
 
 // Config configures New. Zero fields take the defaults named here.

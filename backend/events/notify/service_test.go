@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,65 @@ func TestRedeliveredEventIsSentOnce(t *testing.T) {
 	}
 	if n := waiting(t, db); n != 0 {
 		t.Errorf("%d messages wait after another delivery, want 0", n)
+	}
+}
+
+// A created order is news for an hour, and its end for a day. An older message is dropped, which is no failure of the
+// subscription.
+func TestOldMessageIsDropped(t *testing.T) {
+	t.Parallel()
+	db, sv := openStore(t), newPushService(t, newKey(t))
+	db.subscribe(t, sv, "buyer-1", "/send/1")
+	counted := newOutcomes()
+	s, _ := service(t, db, notify.Config{Web: sv.web(), Registerer: counted})
+	for what, hours := range map[events.Type][]int{
+		events.Created: {0, 2, 23, 25}, events.Paid: {0, 2, 23, 25}, events.Cancelled: {0, 2, 23, 25},
+	} {
+		for _, h := range hours {
+			e := eventOf(h, what, sale.Status(strings.TrimPrefix(string(what), "order.")))
+			e.Buyer, e.At = "buyer-1", begin.Add(-time.Duration(h)*time.Hour)
+			handle(t, s, e)
+		}
+	}
+	testenv.Eventually(t, patience, "no message waits", func() bool { return waiting(t, db) == 0 })
+	var sent []string
+	for i, p := range sv.payloads() {
+		at, err := time.Parse(time.RFC3339Nano, p["at"])
+		ttl, err2 := strconv.Atoi(sv.heads[i].Get("TTL"))
+		hours := int(begin.Sub(at).Hours())
+		sent = append(sent, fmt.Sprintf("%s %d", p["status"], hours))
+		if err != nil || err2 != nil || p["status"] != "created" && ttl > (24-hours)*3600 || ttl > 24*3600 {
+			t.Errorf("%s after %d hours: TTL %d, %v, %v", p["status"], hours, ttl, err, err2)
+		}
+	}
+	slices.Sort(sent)
+	want := []string{
+		"cancelled 0", "cancelled 2", "cancelled 23", "created 0", "paid 0", "paid 2", "paid 23",
+	}
+	if !slices.Equal(sent, want) || counted.String() != "map[sent:7]" {
+		t.Errorf("sent %v, want %v; outcomes %s", sent, want, counted)
+	}
+}
+
+// Redis lost its data while another group lagged, so an event is delivered again many hours after it was sent.
+func TestEventThatIsRepeatedAfterHoursIsSentOnce(t *testing.T) {
+	t.Parallel()
+	url := storetest.SQLite(t)
+	db, sv := testStore{notify.NewStore(storetest.Open(t, url).DB)}, newPushService(t, newKey(t))
+	db.subscribe(t, sv, "buyer-1", "/send/1")
+	s, _ := service(t, db, notify.Config{Web: sv.web()})
+	e := eventOf(1, events.Paid, sale.StatusPaid)
+	e.At = begin.Add(-23 * time.Hour)
+	handle(t, s, e)
+	testenv.Eventually(t, patience, "the message is sent", func() bool { return waiting(t, db) == 0 })
+	storetest.Exec(t, url, "UPDATE notifications SET settled_at = settled_at - 23 * 3600 * 1000")
+	if _, err := db.Prune(t.Context(), notify.Retention, 1000); err != nil {
+		t.Fatal(err)
+	}
+	handle(t, s, e)
+	testenv.Eventually(t, patience, "no message waits", func() bool { return waiting(t, db) == 0 })
+	if got := sv.ids(); len(got) != 1 {
+		t.Errorf("sent %v, want one message", got)
 	}
 }
 
@@ -239,14 +299,16 @@ func TestMessageIsEncryptedSignedAndRetried(t *testing.T) {
 	}
 	want := map[string]string{
 		"id": created(1).ID, "tag": created(1).ID, "title": "下单成功", "lang": "zh", "type": "order.created",
-		"order_id": created(1).OrderID.String(), "sale_id": "shoe", "status": "created", "at": "2026-11-27T10:00:01Z",
-		"body": got[1]["body"],
+		"order_id": created(1).OrderID.String(), "sale_id": "shoe", "status": "created",
+		"at": created(1).At.Format(time.RFC3339Nano), "body": got[1]["body"],
 	}
 	if fmt.Sprint(got[1]) != fmt.Sprint(want) || !strings.Contains(got[1]["body"], created(1).OrderID.String()) {
 		t.Errorf("payload %v, want %v", got[1], want)
 	}
 	h := sv.heads[1]
-	if h.Get("TTL") != "86400" || h.Get("Urgency") != "high" || h.Get("Topic") != created(1).OrderID.String() {
+	ttl, err := strconv.Atoi(h.Get("TTL")) // the rest of an hour
+	if err != nil || ttl <= 0 || ttl > 50*60 || h.Get("Urgency") != "high" ||
+		h.Get("Topic") != created(1).OrderID.String() {
 		t.Errorf("headers %v", h)
 	}
 	if got := counted.String(); got != "map[failed:1 sent:1]" {

@@ -30,6 +30,7 @@ type Delivery struct {
 	SubscriptionID int64
 	Body           string       // the encoded event
 	Attempts       int          // including the current one
+	LeasedAt       time.Time    // by the database's clock, as the time of the event
 	Subscription   Subscription // its ID is 0 if the subscription was deleted
 
 	lease string // unique
@@ -84,12 +85,12 @@ func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all 
 		d, id := c.Dialect(), rand.Text()
 		all, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
 			v := Delivery{lease: id}
-			err := row.Scan(&v.EventID, &v.SubscriptionID, &v.Body, &v.Attempts)
+			err := row.Scan(&v.EventID, &v.SubscriptionID, &v.Body, &v.Attempts, store.Time(&v.LeasedAt))
 			return v, err
 		}, "WITH due AS MATERIALIZED (SELECT event_id, subscription_id"+due(c)+d.SkipLocked+`)
 			UPDATE notifications SET attempts = attempts + 1, leased_by = $3, due_at = `+d.Ago("$4")+`
 			WHERE (event_id, subscription_id) IN (SELECT event_id, subscription_id FROM due)
-			RETURNING event_id, subscription_id, body, attempts`, limit, from, id, -lease.Milliseconds())
+			RETURNING event_id, subscription_id, body, attempts, `+d.Now, limit, from, id, -lease.Milliseconds())
 		if err != nil || len(all) == 0 {
 			return err
 		}

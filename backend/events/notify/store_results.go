@@ -19,6 +19,7 @@ const (
 	Gone     Outcome = "gone"     // the subscription no longer exists
 	Refused  Outcome = "refused"  // the push service or the outbound client rejected the message
 	GivenUp  Outcome = "given_up" // all attempts failed
+	Expired  Outcome = "expired"  // the event is older than its lifetime; not in the metrics
 	Released Outcome = "released" // interrupted by a stop; the attempt does not count
 )
 

@@ -3,6 +3,7 @@ package notify
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
 	"sluice/backend/events"
@@ -48,6 +49,18 @@ var texts = map[Lang]map[string]Text{
 		"cancelled": {"订单已取消", "您在活动 %[1]s 中的订单 %[2]s 已取消。"},
 		"failed":    {"订单未能完成", "很抱歉，您在活动 %[1]s 中的订单 %[2]s 未能完成。"},
 	},
+}
+
+// maxLifetime is the maximum of lifetime.
+const maxLifetime = 24 * time.Hour
+
+// lifetime returns how long an event is news for its buyer. The created order waits for its payment; later events
+// remain true.
+func lifetime(t events.Type) time.Duration {
+	if t == events.Created {
+		return time.Hour
+	}
+	return maxLifetime
 }
 
 // TextOf returns the notification of an event in a language; English if the language is unknown.

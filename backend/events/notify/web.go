@@ -23,12 +23,8 @@ type WebConfig struct {
 	Client  *outbound.Client
 }
 
-const (
-	// webTTL is how long a push service keeps a message for an offline browser.
-	webTTL = 24 * time.Hour
-	// maxAnswer is the number of bytes that are read of a response.
-	maxAnswer = 4 << 10
-)
+// maxAnswer is the number of bytes that are read of a response.
+const maxAnswer = 4 << 10
 
 // notice is the payload that the service worker receives.
 type notice struct {
@@ -45,10 +41,10 @@ type notice struct {
 }
 
 // send makes one attempt to send an event to the push service, encrypted for the browser (RFC 8291) and signed (RFC
-// 8292). The outcome is Sent, or Failed, Gone or Refused with an error. retryAfter is the delay that the push service
-// requests; 0: none.
+// 8292). The push service keeps the message for an offline browser for the duration ttl. The outcome is Sent, or
+// Failed, Gone or Refused with an error. retryAfter is the delay that the push service requests; 0: none.
 func (w *WebConfig) send(
-	ctx context.Context, to Subscription, e events.Event,
+	ctx context.Context, to Subscription, e events.Event, ttl time.Duration,
 ) (outcome Outcome, retryAfter time.Duration, err error) {
 	text := TextOf(e, Lang(to.Lang))
 	payload, _ := json.Marshal(notice{ // it cannot fail
@@ -59,7 +55,7 @@ func (w *WebConfig) send(
 	target := &webpush.Subscription{Endpoint: to.Endpoint, Keys: webpush.Keys{Auth: to.Auth, P256dh: to.P256dh}}
 	resp, err := webpush.SendNotificationWithContext(ctx, payload, target, &webpush.Options{
 		HTTPClient: w.Client, Subscriber: strings.TrimPrefix(w.Contact, "mailto:"),
-		TTL: int(webTTL.Seconds()), Urgency: webpush.UrgencyHigh,
+		TTL: int(ttl.Seconds()), Urgency: webpush.UrgencyHigh,
 		Topic:          e.OrderID.String(), // a newer message of the order replaces one that waits at the push service
 		VAPIDPublicKey: w.Key.Public, VAPIDPrivateKey: w.Key.Private,
 	})

@@ -24,6 +24,9 @@ var quiet = slog.New(slog.DiscardHandler)
 
 const patience = 30 * time.Second
 
+// begin is the time of the tests.
+var begin = time.Now().UTC().Truncate(time.Millisecond)
+
 // created returns the created event of the n-th order.
 func created(n int) events.Event { return eventOf(n, events.Created, sale.StatusCreated) }
 
@@ -31,7 +34,7 @@ func eventOf(n int, what events.Type, status sale.Status) events.Event {
 	id := sale.NewOrderID(time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC), uint32(n))
 	return events.Event{
 		ID: events.ID(id, status), Type: what, OrderID: id, SaleID: "shoe", Buyer: fmt.Sprintf("buyer-%d", n),
-		Was: sale.StatusQueued, At: time.Date(2026, 11, 27, 10, 0, 1, 0, time.UTC),
+		Was: sale.StatusQueued, At: begin.Add(-10 * time.Minute),
 	}
 }
 
