@@ -11,8 +11,15 @@ import (
 	"sluice/internal/loop"
 )
 
-// attempt makes one attempt to send a message.
+// attempt makes one attempt to send a message, or releases it if its push service is busy for hostWait.
 func (s *Service) attempt(ctx context.Context, v Delivery) Result {
+	wait, cancel := context.WithTimeout(ctx, min(hostWait, s.cfg.Hold/4))
+	defer cancel()
+	release, err := s.hosts.acquire(wait, v.Subscription.Endpoint)
+	if err != nil {
+		return Result{Delivery: v, Outcome: Released, Wait: s.backoff(1)}
+	}
+	defer release()
 	outcome, retryAfter, err := s.send(ctx, v)
 	if err != nil && ctx.Err() != nil { // interrupted by a stop: not a failure of the push service
 		return Result{Delivery: v, Outcome: Released}

@@ -24,8 +24,13 @@ const Group = "web-push"
 const (
 	// sendTimeout bounds one attempt.
 	sendTimeout = 15 * time.Second
-	// concurrency is the number of messages that a process sends concurrently.
-	concurrency = 64
+	// concurrency is the number of messages that a process sends concurrently, or that wait for perHost.
+	concurrency = 1024
+	// perHost is the number of concurrent requests of a process to one push service: the default of outbound.Config.
+	perHost = 64
+	// hostWait is how long a leased message waits for perHost. Then it is released, so that a push service that hangs
+	// does not occupy the messages to others.
+	hostWait = 2 * time.Second
 	// DefaultHold is the default of Config.Hold.
 	DefaultHold = 2 * sendTimeout
 	// retention is how long a settled message is kept. An event that is redelivered meanwhile is not sent again, and
@@ -56,20 +61,23 @@ func (c Config) withDefaults() Config {
 }
 
 // Service is one instance of the group. Handle queues a row for each event and subscription, and Run sends the rows.
-// Each row has attempts of its own, so a push service that is down delays neither the stream nor other subscriptions.
+// Each row has attempts of its own, and each push service a bound of its own for concurrent requests, so one that is
+// down or slow delays neither the stream nor other push services.
 // Any number of processes may run a Service. Buyers choose the endpoints, so a message that cannot be sent is counted
 // and dropped; it does not become a dead letter.
 type Service struct {
 	store    *Store
 	cfg      Config
 	queued   loop.Wake
+	hosts    hosts
 	attempts *prometheus.CounterVec // by outcome
 }
 
 // New returns a Service. It panics if another one has registered its metrics with the same Registerer.
 func New(db *Store, cfg Config) *Service {
 	return &Service{
-		store: db, cfg: cfg.withDefaults(), queued: loop.NewWake(), attempts: newAttempts(cfg.Registerer),
+		store: db, cfg: cfg.withDefaults(), queued: loop.NewWake(), hosts: hosts{byName: map[string]*host{}},
+		attempts: newAttempts(cfg.Registerer),
 	}
 }
 

@@ -79,6 +79,33 @@ func TestSlowEndpointDoesNotDelayOtherSubscriptions(t *testing.T) {
 	testenv.Eventually(t, patience, "only two messages wait", func() bool { return waiting(t, db) == 2 })
 }
 
+// More messages to one push service that hangs than a process leases do not delay those to another one.
+func TestHangingPushServiceDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	db, hangs := openStore(t), newPushService(t, newKey(t))
+	sound := newPushService(t, hangs.key)
+	sound.browser = hangs.browser
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended) })
+	hangs.before = func(*http.Request, map[string]string) { <-ended }
+	db.subscribe(t, hangs, "buyer-0", "/hangs")
+	db.subscribe(t, sound, "buyer-1", "/send/1")
+	var batch []events.Event
+	for n := range 1300 {
+		e := created(n + 2)
+		e.Buyer = "buyer-0"
+		batch = append(batch, e)
+	}
+	handle(t, idle(db, hangs), batch...)
+	handle(t, idle(db, hangs), created(1))
+	web := hangs.web()
+	web.Client = bothServices(t, hangs, sound)
+	service(t, db, notify.Config{Web: web, Drain: time.Millisecond})
+	testenv.Eventually(t, patience, "the other push service receives its message", func() bool {
+		return len(sound.ids()) == 1
+	})
+}
+
 func TestRedeliveredEventIsSentOnce(t *testing.T) {
 	t.Parallel()
 	db, sv := openStore(t), newPushService(t, newKey(t))

@@ -20,14 +20,14 @@ const (
 	Refused  Outcome = "refused"  // the push service or the outbound client rejected the message
 	GivenUp  Outcome = "given_up" // all attempts failed
 	Expired  Outcome = "expired"  // the event is older than its lifetime; not in the metrics
-	Released Outcome = "released" // interrupted by a stop; the attempt does not count
+	Released Outcome = "released" // not sent, or interrupted by a stop; the attempt does not count
 )
 
 // Result is the result of an attempt to send a leased message.
 type Result struct {
 	Delivery Delivery
 	Outcome  Outcome
-	Wait     time.Duration // until the next attempt, after Failed
+	Wait     time.Duration // until the next attempt, after Failed and Released
 }
 
 // message is the key of a message.
