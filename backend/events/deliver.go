@@ -177,15 +177,15 @@ func (c *Consumer) deadLetter(ctx context.Context, d delivery, why error) {
 	}
 }
 
-// rerun retries a dead letter, because an admin requested it.
+// rerun retries a dead letter, because an admin requested it. See LeaseRetry for a crash.
 func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 	e, err := Decode(l.Body)
 	if err == nil {
 		e.Position, e.Deliveries = l.Position, l.Deliveries+1
-		err = c.call(ctx, []Event{e})
+		err = c.handle(ctx, []delivery{{event: e}})
 	}
 	switch {
-	case errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil:
+	case ctx.Err() != nil:
 		return // it is retried when its lease expires
 	case err != nil:
 		l.Reason, l.Deliveries = OneLine(err), l.Deliveries+1

@@ -83,7 +83,8 @@ type DeadLetterQuery struct {
 	Limit int    // see store.PageSize
 }
 
-const deadLetterColumns = "group_name, event_id, position, body, reason, deliveries, died_at, retry, leased_until"
+const deadLetterColumns = "group_name, event_id, position, body, reason, deliveries, died_at, " +
+	"CASE WHEN retry = 1 OR leased_until > %s THEN 1 ELSE 0 END, leased_until"
 
 func scanDeadLetter(row store.Scanner) (l DeadLetter, err error) {
 	err = row.Scan(&l.Group, &l.EventID, &l.Position, &l.Body, &l.Reason, &l.Deliveries, store.Time(&l.DiedAt),
@@ -98,7 +99,7 @@ func (s *Store) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLette
 	f.Add("event_id > ?", q.After)
 	page := f.Page("event_id", q.Limit)
 	return store.ViewRows(ctx, s.db, "events: dead letters of group "+q.Group, scanDeadLetter,
-		"SELECT "+deadLetterColumns+" FROM event_dead_letters"+page, f.Args...)
+		"SELECT "+fmt.Sprintf(deadLetterColumns, s.db.Dialect().Now)+" FROM event_dead_letters"+page, f.Args...)
 }
 
 // CountDeadLetters returns the number of dead letters by group, without groups that have none.
@@ -121,7 +122,8 @@ const (
 // the context. It is idempotent: a dead letter that no longer exists after its retry is a success. Error:
 // sale.ErrNotFound.
 func (s *Store) RetryDeadLetter(ctx context.Context, group, eventID string) error {
-	const request = "UPDATE event_dead_letters SET retry = 1 WHERE group_name = $1 AND event_id = $2 AND retry = 0"
+	request := "UPDATE event_dead_letters SET retry = 1, leased_until = CASE WHEN leased_until > " + s.db.Dialect().Now +
+		" THEN leased_until END WHERE group_name = $1 AND event_id = $2 AND retry = 0"
 	return s.changeDeadLetter(ctx, retriedDead, group, eventID, request, nil)
 }
 
@@ -186,7 +188,8 @@ func lastSettled(ctx context.Context, c store.Conn, group, eventID string) (last
 }
 
 // LeaseRetry leases the first dead letter of a group with a requested retry, by position; nil: there is none. A lease
-// that expires makes the dead letter available again.
+// that expires makes the dead letter available once more. The second lease ends the request, because the dead letter
+// may crash its consumers.
 func (s *Store) LeaseRetry(ctx context.Context, group string, lease time.Duration) (leased *DeadLetter, err error) {
 	op := "events: lease a retry of group " + group
 	requested := func(c store.Conn) string {
@@ -198,9 +201,9 @@ func (s *Store) LeaseRetry(ctx context.Context, group string, lease time.Duratio
 	}, func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
 		letters, err := store.Select(ctx, c, scanDeadLetter, "WITH due AS MATERIALIZED ("+requested(c)+d.SkipLocked+
-			") UPDATE event_dead_letters SET leased_until = "+d.Ago("$2")+
-			" WHERE group_name = $1 AND event_id IN (SELECT event_id FROM due) RETURNING "+deadLetterColumns,
-			group, -lease.Milliseconds())
+			") UPDATE event_dead_letters SET retry = CASE WHEN leased_until IS NULL THEN 1 ELSE 0 END, leased_until = "+
+			d.Ago("$2")+" WHERE group_name = $1 AND event_id IN (SELECT event_id FROM due) RETURNING "+
+			fmt.Sprintf(deadLetterColumns, d.Now), group, -lease.Milliseconds())
 		if len(letters) > 0 {
 			leased = &letters[0]
 		}

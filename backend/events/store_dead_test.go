@@ -218,6 +218,34 @@ func TestLateFailureOfARetry(t *testing.T) {
 	})
 }
 
+// A dead letter that crashes its consumers is retried twice for each request of an admin.
+func TestRetryThatCrashesConsumersEnds(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		l := events.DeadLetter{Group: "g", EventID: "1.paid", Position: 1, Body: "{}", Reason: "r", Deliveries: 5}
+		if err := e.AddDeadLetter(e.ctx, l); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := e.RetryDeadLetter(e.ctx, "g", "1.paid"); err != nil {
+				t.Fatal(err)
+			}
+			for n := range 3 {
+				leased, err := e.LeaseRetry(e.ctx, "g", -time.Minute) // no consumer stores a result
+				if err != nil || (leased != nil) != (n < 2) {
+					t.Fatalf("lease %d: %+v, %v", n+1, leased, err)
+				}
+			}
+			page, err := e.DeadLetters(e.ctx, events.DeadLetterQuery{Group: "g"})
+			if err != nil || len(page) != 1 || page[0].Retrying {
+				t.Errorf("%+v, %v", page, err)
+			}
+		}
+		if err := e.DropDeadLetter(e.ctx, "g", "1.paid"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestDeadLettersAreFoundByTheExactSale(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		v := events.Event{ID: "1.paid", Type: events.Paid, OrderID: 1, SaleID: "shoe_1", Buyer: `"sale_id":"shoe"`}
