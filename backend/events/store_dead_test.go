@@ -218,6 +218,18 @@ func TestLateFailureOfARetry(t *testing.T) {
 	})
 }
 
+// A program may create a group with any name in Redis. Until it is removed, it keeps all events in the stream.
+func TestGroupWithInvalidNameIsRemoved(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		if err := e.RemoveGroup(e.ctx, "a\xff", true); err != nil {
+			t.Error(err)
+		}
+		if err := e.RemoveGroup(e.ctx, "b\xff", false); !errors.Is(err, sale.ErrNotFound) {
+			t.Errorf("a group that does not exist: %v", err)
+		}
+	})
+}
+
 // A dead letter that crashes its consumers is retried twice for each request of an admin.
 func TestRetryThatCrashesConsumersEnds(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"strings"
 
 	"sluice/backend/store"
 	"sluice/internal/plural"
@@ -57,6 +58,7 @@ func (s *Store) Groups(ctx context.Context) ([]Group, error) {
 // logged: after an error, some may be deleted, and a repeated call deletes the rest. A group that an earlier call
 // removed is a success. Error: sale.ErrNotFound.
 func (s *Store) RemoveGroup(ctx context.Context, name string, inRedis bool) error {
+	name = strings.ToValidUTF8(name, "\uFFFD") // a group that is only in Redis may have any name
 	for letters := int64(0); ; {
 		n, err := s.removePart(ctx, name, inRedis, letters)
 		if err != nil || n < deleteBatch {
