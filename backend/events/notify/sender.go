@@ -19,12 +19,11 @@ func (s *Service) attempt(ctx context.Context, v Delivery) Result {
 	if err != nil {
 		return Result{Delivery: v, Outcome: Released, Wait: s.backoff(1)}
 	}
-	defer release()
 	outcome, retryAfter, err := s.send(ctx, v)
 	if err != nil && ctx.Err() != nil { // interrupted by a stop: not a failure of the push service
-		return Result{Delivery: v, Outcome: Released}
+		return Result{Delivery: v, Outcome: Released, release: release}
 	}
-	r := Result{Delivery: v, Outcome: outcome}
+	r := Result{Delivery: v, Outcome: outcome, release: release}
 	if outcome == Failed {
 		if v.Attempts < s.cfg.MaxAttempts {
 			r.Wait = max(s.backoff(v.Attempts), retryAfter)
@@ -73,6 +72,9 @@ func (s *Service) record(work context.Context, results []Result) {
 	})
 	expired := 0
 	for _, r := range results {
+		if r.release != nil {
+			r.release()
+		}
 		if r.Outcome == Expired {
 			expired++
 		}

@@ -1,8 +1,10 @@
 package notify_test
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -104,6 +106,45 @@ func TestHangingPushServiceDelaysNoOther(t *testing.T) {
 	testenv.Eventually(t, patience, "the other push service receives its message", func() bool {
 		return len(sound.ids()) == 1
 	})
+}
+
+// onWarning is a log that calls a function at each warning.
+type onWarning struct {
+	slog.Handler
+	warned func(text string)
+}
+
+func (h onWarning) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (h onWarning) Handle(_ context.Context, r slog.Record) error { h.warned(r.Message); return nil }
+
+// While no result can be stored, at most the requests to each push service that run concurrently are made: a crash
+// would repeat all of them.
+func TestUnstoredResultsAreBounded(t *testing.T) {
+	t.Parallel()
+	url := storetest.SQLite(t)
+	db, sv := testStore{notify.NewStore(storetest.Open(t, url).DB)}, newPushService(t, newKey(t))
+	db.subscribe(t, sv, "buyer-1", "/send/1")
+	storetest.Exec(t, url, "CREATE TRIGGER stuck BEFORE UPDATE OF settled_at ON notifications "+
+		"WHEN NEW.settled_at IS NOT NULL BEGIN SELECT RAISE(ABORT, 'stuck'); END")
+	sent := make(chan int, 100)
+	s := notify.New(db.Store, notify.Config{Web: sv.web(), Hold: 2 * time.Second, Drain: time.Millisecond,
+		Log: slog.New(onWarning{slog.DiscardHandler, func(text string) {
+			if strings.Contains(text, "given up") {
+				sent <- len(sv.payloads())
+			}
+		}})})
+	var batch []events.Event
+	for n := range 300 {
+		e := created(n + 1)
+		e.Buyer = "buyer-1"
+		batch = append(batch, e)
+	}
+	handle(t, s, batch...)
+	testenv.Run(t, s.Run)
+	if n := <-sent; n > 64 {
+		t.Errorf("%d messages were sent before a result was stored, want at most 64", n)
+	}
 }
 
 func TestRedeliveredEventIsSentOnce(t *testing.T) {

@@ -28,6 +28,8 @@ type Result struct {
 	Delivery Delivery
 	Outcome  Outcome
 	Wait     time.Duration // until the next attempt, after Failed and Released
+
+	release func() // of the host's slot; nil: none
 }
 
 // message is the key of a message.
