@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"sluice/backend/admission"
 	"sluice/backend/queue"
@@ -45,10 +46,18 @@ func NewDeadLetters(cfg Config) *DeadLetters {
 
 const defaultDeadPage = 100
 
-// List returns one page of dead letters, oldest first within each shard. q.After is the next of the previous page;
-// next is empty at the end. A page may be short or empty although more pages follow. Errors: *sale.InvalidError for
-// an invalid cursor, or one that wraps sale.ErrUnavailable.
-func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error) {
+// DeadPage is a page of dead letters.
+type DeadPage struct {
+	Letters []queue.DeadLetter
+	Next    string // After of the next page; empty at the end
+	// Unavailable are the shards that this page and the next pages omit, because they could not be read.
+	Unavailable []int
+}
+
+// List returns one page of dead letters, oldest first within each shard. q.After is the Next of the previous page. A
+// page may be short or empty although more pages follow. Errors: *sale.InvalidError for an invalid cursor, or an
+// *UnavailableError if no shard that can have the dead letters is available.
+func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page DeadPage, err error) {
 	first, last := 0, len(s.shards)-1
 	if q.SaleID != "" {
 		if k, err := s.stock.Spread(ctx, q.SaleID); err == nil && k < 2 { // otherwise any shard may have its dead letters
@@ -62,26 +71,58 @@ func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page []queue
 	limit := q.Limit
 	shard, after, err := parseCursor(q.After, len(s.shards))
 	if err != nil {
-		return nil, "", err
+		return DeadPage{}, err
 	}
 	if shard < first { // Redis did not hold the sale when an earlier page was read
 		shard, after = first, ""
 	}
+	down := &UnavailableError{}
+	var responds []error // of all shards, if one is down
 	for ; shard <= last; shard, after = shard+1, "" {
-		q.Limit, q.After = limit-len(page), after
-		letters, more, err := s.shards[shard].DeadLetters(ctx, q)
-		if err != nil {
-			return nil, "", err
+		if responds != nil && responds[shard] != nil {
+			down.add(shard, responds[shard])
+			continue
 		}
-		page = append(page, letters...)
-		switch {
-		case more != "":
-			return page, cursor(shard, more), nil
-		case len(page) >= limit && shard < last:
-			return page, cursor(shard+1, ""), nil
+		q.Limit, q.After = limit-len(page.Letters), after
+		letters, more, err := s.shards[shard].DeadLetters(ctx, q)
+		if errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
+			down.add(shard, err)
+			responds = s.each(func(_ int, shard Shard) error { _, err := shard.HasRaw(ctx, rawProbe); return err })
+			continue
+		}
+		if err != nil {
+			return DeadPage{}, err
+		}
+		page.Letters = append(page.Letters, letters...)
+		if more != "" {
+			page.Next = cursor(shard, more)
+			break
+		}
+		if len(page.Letters) >= limit && shard < last {
+			page.Next = cursor(shard+1, "")
+			break
 		}
 	}
-	return page, "", nil
+	if len(down.Shards) == last-first+1 {
+		return DeadPage{}, down
+	}
+	page.Unavailable = down.Shards
+	return page, nil
+}
+
+// rawProbe is a key of no dead letter.
+const rawProbe = "raw:"
+
+// each calls do for every shard concurrently, so that those that do not respond delay the caller once, and returns the
+// errors by shard.
+func (s *DeadLetters) each(do func(number int, shard Shard) error) []error {
+	errs := make([]error, len(s.shards))
+	var wg sync.WaitGroup
+	for i, shard := range s.shards {
+		wg.Go(func() { errs[i] = do(i, shard) })
+	}
+	wg.Wait()
+	return errs
 }
 
 // cursor encodes a position in the dead letters of all shards: the shard's number, a tilde, and the shard's own cursor.

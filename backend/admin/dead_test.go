@@ -91,14 +91,14 @@ func TestDeadOrdersOfASaleWithSegments(t *testing.T) {
 	}
 	letters := map[sale.OrderID]bool{}
 	for q := (queue.DeadQuery{SaleID: "s", Limit: 1}); ; {
-		page, next, err := w.dead.List(w.ctx, q)
+		page, err := w.dead.List(w.ctx, q)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range page {
+		for _, l := range page.Letters {
 			letters[l.Message.ID] = true
 		}
-		if q.After = next; next == "" {
+		if q.After = page.Next; q.After == "" {
 			break
 		}
 	}
@@ -295,16 +295,16 @@ func TestDeadOrdersAreSettledDespiteLostReplies(t *testing.T) {
 
 	w.redis.Client().LPush(w.ctx, keyspace.Shard(0).Ready(), "no message")
 	w.drain()
-	page, _, err := w.dead.List(w.ctx, queue.DeadQuery{})
-	if err != nil || len(page) != 1 {
+	page, err := w.dead.List(w.ctx, queue.DeadQuery{})
+	if err != nil || len(page.Letters) != 1 {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	for range 2 { // a client that has lost the response repeats the call
-		if err := dead.Drop(w.ctx, page[0].Key); err != nil {
+		if err := dead.Drop(w.ctx, page.Letters[0].Key); err != nil {
 			t.Errorf("drop: %v", err)
 		}
 	}
-	if log, err := w.store.Log(w.ctx, store.LogQuery{Target: page[0].Key}); err != nil || len(log) != 1 {
+	if log, err := w.store.Log(w.ctx, store.LogQuery{Target: page.Letters[0].Key}); err != nil || len(log) != 1 {
 		t.Errorf("the action log has %+v, %v; want one entry", log, err)
 	}
 }
@@ -435,8 +435,8 @@ func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Action == "dead.retry" {
 		t.Fatalf("the refused retry is in the log: %+v, %v", log, err)
 	}
-	page, _, err := w.dead.List(w.ctx, queue.DeadQuery{})
-	if err != nil || len(page) != 1 || !page[0].Cancelling {
+	page, err := w.dead.List(w.ctx, queue.DeadQuery{})
+	if err != nil || len(page.Letters) != 1 || !page.Letters[0].Cancelling {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	if _, err := w.dead.Cancel(w.ctx, dead.ID); err != nil {
@@ -619,36 +619,36 @@ func TestDeadPagesOverAllShards(t *testing.T) {
 		var got []sale.OrderID
 		q := queue.DeadQuery{Limit: limit}
 		for pages := 0; ; pages++ {
-			page, next, err := w.dead.List(w.ctx, q)
-			if err != nil || limit > 0 && len(page) > limit || pages > 20 {
-				t.Fatalf("limit %d: %d dead letters, %v", limit, len(page), err)
+			page, err := w.dead.List(w.ctx, q)
+			if err != nil || limit > 0 && len(page.Letters) > limit || pages > 20 {
+				t.Fatalf("limit %d: %d dead letters, %v", limit, len(page.Letters), err)
 			}
-			for _, letter := range page {
+			for _, letter := range page.Letters {
 				got = append(got, letter.Message.ID)
 			}
-			if next == "" {
+			if q.After = page.Next; q.After == "" {
 				break
 			}
-			q.After = next
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
 			t.Fatalf("limit %d: %d dead letters, want %d", limit, len(got), len(want))
 		}
 	}
-	page, next, err := w.dead.List(w.ctx, queue.DeadQuery{SaleID: "c"})
-	if err != nil || len(page) != 2 || next != "" || page[0].Message.SaleID != "c" || page[0].Reason != "card stolen" {
-		t.Fatalf("of one sale: %+v, %q, %v", page, next, err)
+	page, err := w.dead.List(w.ctx, queue.DeadQuery{SaleID: "c"})
+	if err != nil || len(page.Letters) != 2 || page.Next != "" || page.Letters[0].Message.SaleID != "c" ||
+		page.Letters[0].Reason != "card stolen" {
+		t.Fatalf("of one sale: %+v, %v", page, err)
 	}
 	for _, id := range []string{"a", "b", "c", "d", "e"} { // all shards were searched while Redis did not hold the sale
-		page, next, err := w.dead.List(w.ctx, queue.DeadQuery{SaleID: id, After: "0~"})
-		if err != nil || len(page) != 2 || next != "" {
-			t.Errorf("of sale %s, after the cursor of another shard: %+v, %q, %v", id, page, next, err)
+		page, err := w.dead.List(w.ctx, queue.DeadQuery{SaleID: id, After: "0~"})
+		if err != nil || len(page.Letters) != 2 || page.Next != "" {
+			t.Errorf("of sale %s, after the cursor of another shard: %+v, %v", id, page, err)
 		}
 	}
 	var invalid *sale.InvalidError
 	for _, after := range []string{"x", "~", "9~", "-1~", "0~x", "1"} {
-		if _, _, err := w.dead.List(w.ctx, queue.DeadQuery{After: after}); !errors.As(err, &invalid) {
+		if _, err := w.dead.List(w.ctx, queue.DeadQuery{After: after}); !errors.As(err, &invalid) {
 			t.Errorf("cursor %q: %v", after, err)
 		}
 	}
@@ -663,9 +663,9 @@ func TestDropRemovesOnlyEntriesThatAreNotMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.drain()
-	page, _, err := w.dead.List(w.ctx, queue.DeadQuery{})
-	i := slices.IndexFunc(page, func(d queue.DeadLetter) bool { return d.Raw != nil })
-	if err != nil || len(page) != 2 || i < 0 || string(page[i].Raw) != "no message at all" {
+	page, err := w.dead.List(w.ctx, queue.DeadQuery{})
+	i := slices.IndexFunc(page.Letters, func(d queue.DeadLetter) bool { return d.Raw != nil })
+	if err != nil || len(page.Letters) != 2 || i < 0 || string(page.Letters[i].Raw) != "no message at all" {
 		t.Fatalf("%+v, %v", page, err)
 	}
 	for _, key := range []string{dead.ID.String(), "raw:nothing"} {
@@ -673,11 +673,11 @@ func TestDropRemovesOnlyEntriesThatAreNotMessages(t *testing.T) {
 			t.Errorf("dropped %s: %v", key, err)
 		}
 	}
-	if err := w.dead.Drop(w.ctx, page[i].Key); err != nil {
+	if err := w.dead.Drop(w.ctx, page.Letters[i].Key); err != nil {
 		t.Fatal(err)
 	}
-	if page, _, err = w.dead.List(w.ctx, queue.DeadQuery{}); err != nil || len(page) != 1 ||
-		page[0].Message.ID != dead.ID {
+	if page, err = w.dead.List(w.ctx, queue.DeadQuery{}); err != nil || len(page.Letters) != 1 ||
+		page.Letters[0].Message.ID != dead.ID {
 		t.Fatalf("%+v, %v", page, err)
 	}
 }

@@ -189,11 +189,11 @@ func (s *Service) cancelAllDead(ctx context.Context, id string) error {
 	ctx = store.WithReason(ctx, "end of the rehearsal")
 	settlement := Settlement{Verb: CancelDead, DeadQuery: queue.DeadQuery{SaleID: id, Limit: 500}}
 	for {
-		_, next, err := s.dead.Settle(ctx, settlement)
-		if err != nil || next == "" {
+		page, err := s.dead.Settle(ctx, settlement) // the caller notices orders in unavailable shards
+		if err != nil || page.Next == "" {
 			return err
 		}
-		settlement.After = next
+		settlement.After = page.Next
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
+	"sluice/internal/plural"
 )
 
 // Store is the part of SQL that this package uses (package store).
@@ -153,6 +154,23 @@ func (e *RefusedError) Error() string { return e.Detail }
 func (e *RefusedError) Unwrap() error { return sale.ErrConflict }
 
 func refused(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
+
+// UnavailableError names shards that could not be read. It wraps sale.ErrUnavailable.
+type UnavailableError struct {
+	Shards []int // in ascending order
+	Cause  error // of the last one
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("cannot read %s: %v", plural.Named("shard", e.Shards), e.Cause)
+}
+
+func (e *UnavailableError) Unwrap() []error { return []error{sale.ErrUnavailable, e.Cause} }
+
+// add adds a shard.
+func (e *UnavailableError) add(shard int, cause error) {
+	e.Shards, e.Cause = append(e.Shards, shard), cause
+}
 
 // applyTimeout bounds the second half of a change.
 const applyTimeout = 15 * time.Second

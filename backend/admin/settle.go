@@ -33,26 +33,32 @@ type Settled struct {
 	Err          error       // why the order was not settled: it does not exist any more, or its state does not allow it
 }
 
-// Settle retries or cancels the dead orders that match a filter, oldest first, as Retry and Cancel do. next is the
-// After of the next page, empty at the end. A page may be short or empty although more pages follow.
+// SettledPage is the result for a page of dead orders.
+type SettledPage struct {
+	Orders      []Settled
+	Next        string // After of the next page; empty at the end
+	Unavailable []int  // shards whose dead orders this page and the next pages omit, because they could not be read
+}
+
+// Settle retries or cancels the dead orders that match a filter, oldest first, as Retry and Cancel do. A page may be
+// short or empty although more pages follow.
 //
-// An error means that the remaining orders were not processed; done holds the results so far. Repeating the call is
+// An error means that the remaining orders were not processed; the page holds the results so far. Repeating the call is
 // harmless: a cancelled order is not a dead letter any more, and a retried one that fails again is excluded if
 // DiedBefore is the time of the first call.
-func (s *DeadLetters) Settle(ctx context.Context, wanted Settlement) (done []Settled, next string, err error) {
+func (s *DeadLetters) Settle(ctx context.Context, wanted Settlement) (page SettledPage, err error) {
 	if wanted.Limit <= 0 {
 		wanted.Limit = defaultDeadPage
 	}
 	const pages = 20
 	q := wanted.DeadQuery
 	for range pages {
-		q.Limit = wanted.Limit - len(done)
-		var letters []queue.DeadLetter
-		letters, q.After, err = s.List(ctx, q)
+		q.Limit = wanted.Limit - len(page.Orders)
+		found, err := s.List(ctx, q)
 		if err != nil {
-			return done, "", err
+			return page, err
 		}
-		for _, letter := range letters {
+		for _, letter := range found.Letters {
 			if letter.Key != letter.Message.ID.String() { // not a message, or the id is that of another dead order
 				continue
 			}
@@ -61,15 +67,18 @@ func (s *DeadLetters) Settle(ctx context.Context, wanted Settlement) (done []Set
 				s.settle(ctx, wanted.Verb, &settled)
 			}
 			if err := settled.Err; err != nil && !errors.Is(err, sale.ErrNotFound) && !errors.Is(err, sale.ErrConflict) {
-				return done, "", err
+				return page, err
 			}
-			done = append(done, settled)
+			page.Orders = append(page.Orders, settled)
 		}
-		if q.After == "" || len(done) >= wanted.Limit {
+		page.Unavailable = append(page.Unavailable, found.Unavailable...)
+		q.After = found.Next
+		if q.After == "" || len(page.Orders) >= wanted.Limit {
 			break
 		}
 	}
-	return done, q.After, nil
+	page.Next = q.After
+	return page, nil
 }
 
 // settle retries or cancels one dead order.

@@ -37,12 +37,12 @@ func TestSettleManyDeadOrders(t *testing.T) {
 	all := func(s Settlement, reason string) (found []Settled) {
 		t.Helper()
 		for s.Limit = 3; ; {
-			page, next, err := w.dead.Settle(store.WithReason(w.ctx, reason), s)
-			if err != nil || len(page) > s.Limit {
-				t.Fatalf("%d of at most %d, %v", len(page), s.Limit, err)
+			page, err := w.dead.Settle(store.WithReason(w.ctx, reason), s)
+			if err != nil || len(page.Orders) > s.Limit {
+				t.Fatalf("%d of at most %d, %v", len(page.Orders), s.Limit, err)
 			}
-			found = append(found, page...)
-			if s.After = next; next == "" {
+			found = append(found, page.Orders...)
+			if s.After = page.Next; s.After == "" {
 				return found
 			}
 		}
@@ -116,12 +116,12 @@ func TestSettleReportsAnUnavailableStore(t *testing.T) {
 	w.makeDead("s", "ann")
 	w.makeDead("s", "bob")
 	*w.faults = faults{at: 2} // of the calls of the first order
-	done, _, err := w.dead.Settle(w.ctx, Settlement{Verb: CancelDead})
-	if !errors.Is(err, sale.ErrUnavailable) || len(done) != 0 {
+	done, err := w.dead.Settle(w.ctx, Settlement{Verb: CancelDead})
+	if !errors.Is(err, sale.ErrUnavailable) || len(done.Orders) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	w.noFault()
-	if done, _, err = w.dead.Settle(w.ctx, Settlement{Verb: CancelDead}); err != nil || len(done) != 2 {
+	if done, err = w.dead.Settle(w.ctx, Settlement{Verb: CancelDead}); err != nil || len(done.Orders) != 2 {
 		t.Errorf("again: %+v, %v", done, err)
 	}
 	w.wantTotals("s", 5, 0)
@@ -145,10 +145,10 @@ func TestSettleDoesNotSettleAnotherOrderWithTheSameID(t *testing.T) {
 	if _, err := q.Ack(w.ctx, b.ID, queue.Failure{ID: dead.ID, Reason: "no row", Permanent: true}); err != nil {
 		t.Fatal(err)
 	}
-	done, _, err := w.dead.Settle(w.ctx, Settlement{
+	done, err := w.dead.Settle(w.ctx, Settlement{
 		Verb: CancelDead, DeadQuery: queue.DeadQuery{ErrorContains: "no row"},
 	})
-	if err != nil || len(done) != 0 {
+	if err != nil || len(done.Orders) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if letter, err := w.dead.Find(w.ctx, dead.ID); err != nil || letter.Message.Buyer != "bob" {

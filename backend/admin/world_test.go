@@ -44,18 +44,47 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	r := testenv.StartRedis(t)
+	return newWorldOn(t, r, openRedis(t, r), nil)
+}
+
+// newSplitWorld returns a world in which each shard has a Redis server of its own.
+func newSplitWorld(t *testing.T) (w *world, servers [shards]*testenv.Redis) {
+	t.Helper()
+	var clients [shards]redisconn.Client
+	for i := range servers {
+		servers[i] = testenv.StartRedis(t)
+		clients[i] = openRedis(t, servers[i])
+	}
+	server := func(shard keyspace.Shard) redisconn.Client { return clients[shard] }
+	w = newWorldOn(t, nil, redisconn.Route(func(key string) redisconn.Client {
+		shard, _ := keyspace.ShardOfKey(key)
+		return server(shard)
+	}), server)
+	return w, servers
+}
+
+func openRedis(t *testing.T, r *testenv.Redis) redisconn.Client {
+	t.Helper()
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
 	client, err := redisconn.Open(r.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// newWorldOn returns a world that uses the client; r is its server if it has one, and server is StockConfig.Server.
+func newWorldOn(
+	t *testing.T, r *testenv.Redis, client redisconn.Client, server func(keyspace.Shard) redisconn.Client,
+) *world {
+	t.Helper()
 	databaseURL := storetest.SQLite(t)
 	rows := storetest.Open(t, databaseURL)
 	refillers := spread.NewRefillers(spread.NewMover(admission.NewSegments(client, space, nil), rows))
 	w := &world{
 		t: t, ctx: store.WithActor(context.Background(), "ann"), redis: r, faults: &faults{}, url: databaseURL, store: rows,
-		stock: admission.NewStock(admission.StockConfig{Client: client, Space: space, Claimer: rows}),
+		stock: admission.NewStock(admission.StockConfig{Client: client, Server: server, Space: space, Claimer: rows}),
 		admit: admissiontest.NewAdmitter(t, client, space, func(c *admission.Config) {
 			c.Refillers = refillers
 		}),

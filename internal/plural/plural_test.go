@@ -9,3 +9,11 @@ func TestOneIsSingular(t *testing.T) {
 		}
 	}
 }
+
+func TestNamed(t *testing.T) {
+	for want, numbers := range map[string][]int{"shard 3": {3}, "shards 0, 12": {0, 12}} {
+		if got := Named("shard", numbers); got != want {
+			t.Errorf("%v: %q, want %q", numbers, got, want)
+		}
+	}
+}

@@ -75,11 +75,11 @@ func (w *world) operateRow(p *process, d *admin.Service, until func(func() error
 
 // operateDead retries or cancels one of the dead letters; before half of the retries it removes the cause.
 func (w *world) operateDead(p *process, d *admin.DeadLetters, until func(func() error)) {
-	page, _, err := d.List(p.ctx, queue.DeadQuery{})
-	if err != nil || len(page) == 0 {
+	page, err := d.List(p.ctx, queue.DeadQuery{})
+	if err != nil || len(page.Letters) == 0 {
 		return
 	}
-	letter := page[p.rnd.IntN(len(page))]
+	letter := page.Letters[p.rnd.IntN(len(page.Letters))]
 	if p.rnd.IntN(3) == 0 {
 		until(func() error { _, err := d.Cancel(p.ctx, letter.Message.ID); return err })
 		return

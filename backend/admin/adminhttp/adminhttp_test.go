@@ -311,13 +311,26 @@ func TestDeadLettersAreShownWithReasonAndHistory(t *testing.T) {
 		},
 		{Key: "raw:ab12", Raw: []byte("x\xff"), Reason: "not a message", DiedAt: at},
 	}
-	d.next = "0~17-raw:ab12"
+	d.next, d.unavailable = "0~17-raw:ab12", []int{1, 3}
 	a := d.serve(t).operate("GET", "/admin/v1/dead", "")
 	id := servertest.OrderID(5).String()
 	want := `{"dead":[{"key":"` + id + `","order_id":"` + id + `","sale_id":"drop","buyer":"ann","message":"` + id + ` drop 1 5 ann","reason":"rejected","attempts":1,"history":[{"at":"2026-11-27T10:00:09.005Z","reason":"deadlock"}],"crashes":2,"died_at":"2026-11-27T10:00:09.005Z","cancelling":true,"units":1,"unbacked":false},` +
-		`{"key":"raw:ab12","raw":"x` + "\uFFFD" + `","reason":"not a message","attempts":0,"history":[],"crashes":0,"died_at":"2026-11-27T10:00:09.005Z","cancelling":false,"units":0,"unbacked":false}],"next":"0~17-raw:ab12"}` + "\n"
+		`{"key":"raw:ab12","raw":"x` + "\uFFFD" + `","reason":"not a message","attempts":0,"history":[],"crashes":0,"died_at":"2026-11-27T10:00:09.005Z","cancelling":false,"units":0,"unbacked":false}],"next":"0~17-raw:ab12","unavailable_shards":[1,3]}` + "\n"
 	if a.Body != want {
 		t.Errorf("%s\nwant %s", a.Body, want)
+	}
+}
+
+func TestUnavailableShardsOfDeadLettersAreNamed(t *testing.T) {
+	d := newFakeService()
+	d.err = &admin.UnavailableError{Shards: []int{1, 3}, Cause: sale.ErrUnavailable}
+	s := d.serve(t)
+	for _, path := range []string{"", "/" + servertest.OrderID(5).String()} {
+		a := s.operate("GET", "/admin/v1/dead"+path, "")
+		servertest.WantProblem(t, a, 503, "temporarily-unavailable")
+		if want := "The dead letters of shards 1, 3 cannot be read now."; !strings.Contains(a.Body, want) {
+			t.Errorf("%s: %s, want %s", path, a.Body, want)
+		}
 	}
 }
 

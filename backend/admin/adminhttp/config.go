@@ -23,6 +23,7 @@ import (
 	"sluice/backend/recovery/guard"
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
+	"sluice/internal/plural"
 	"sluice/internal/problem"
 )
 
@@ -140,6 +141,10 @@ func problemFor(err error) *httpserver.Problem {
 	}
 	if refused, ok := errors.AsType[*admin.RefusedError](err); ok {
 		return httpserver.NewProblem(problem.Conflict, refused.Detail)
+	}
+	if down, ok := errors.AsType[*admin.UnavailableError](err); ok {
+		return httpserver.NewProblem(problem.Unavailable, "The dead letters of "+plural.Named("shard", down.Shards)+
+			" cannot be read now. GET /admin/v1/shards returns the reason.")
 	}
 	if errors.Is(err, events.ErrNoGroup) && !errors.Is(err, sale.ErrUnavailable) {
 		return errNoGroup

@@ -55,11 +55,12 @@ func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
 	if err := q.End(); err != nil {
 		return nil, err
 	}
-	letters, next, err := h.cfg.Dead.List(ctx, wanted)
+	page, err := h.cfg.Dead.List(ctx, wanted)
 	return struct {
-		Dead []client.DeadLetter `json:"dead"`
-		Next string              `json:"next,omitempty"` // value of after for the next page
-	}{httpserver.Bodies(letters, deadJSON), next}, err
+		Dead        []client.DeadLetter `json:"dead"`
+		Next        string              `json:"next,omitempty"`               // value of after for the next page
+		Unavailable []int               `json:"unavailable_shards,omitempty"` // their dead letters are missing
+	}{httpserver.Bodies(page.Letters, deadJSON), page.Next, page.Unavailable}, err
 }
 
 // deadKey is the dead letter in the path: of an order, or of an entry that is not a message.
@@ -112,11 +113,12 @@ type SettledOrder struct {
 
 // SettledPage is the result for the dead orders that match a filter, or for a page of them.
 type SettledPage struct {
-	DryRun bool           `json:"dry_run"`
-	Done   int            `json:"done"`
-	Failed int            `json:"failed"`
-	Orders []SettledOrder `json:"orders"`
-	Next   string         `json:"next,omitempty"` // value of after for the next page
+	DryRun      bool           `json:"dry_run"`
+	Done        int            `json:"done"`
+	Failed      int            `json:"failed"`
+	Orders      []SettledOrder `json:"orders"`
+	Next        string         `json:"next,omitempty"`               // value of after for the next page
+	Unavailable []int          `json:"unavailable_shards,omitempty"` // their dead orders were not processed
 }
 
 func settledJSON(s admin.Settled) SettledOrder {
@@ -145,14 +147,17 @@ func (h *handlers) settleDead(verb admin.Verb) handler {
 		if err := r.end(body); err != nil {
 			return nil, err
 		}
-		settled, next, err := h.cfg.Dead.Settle(ctx, s)
+		page, err := h.cfg.Dead.Settle(ctx, s)
 		failed := 0
-		for _, one := range settled {
+		for _, one := range page.Orders {
 			if one.Err != nil {
 				failed++
 			}
 		}
-		return SettledPage{s.DryRun, len(settled) - failed, failed, httpserver.Bodies(settled, settledJSON), next}, err
+		return SettledPage{
+			s.DryRun, len(page.Orders) - failed, failed, httpserver.Bodies(page.Orders, settledJSON), page.Next,
+			page.Unavailable,
+		}, err
 	}
 }
 

@@ -41,12 +41,12 @@ type Service interface {
 
 // DeadLetters shows and settles dead orders (admin.DeadLetters).
 type DeadLetters interface {
-	List(ctx context.Context, q queue.DeadQuery) (page []queue.DeadLetter, next string, err error)
+	List(ctx context.Context, q queue.DeadQuery) (admin.DeadPage, error)
 	Find(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
 	Retry(ctx context.Context, id sale.OrderID) (sale.Status, error)
 	Cancel(ctx context.Context, id sale.OrderID) (admin.Cancelled, error)
 	Drop(ctx context.Context, key string) error
-	Settle(ctx context.Context, s admin.Settlement) (done []admin.Settled, next string, err error)
+	Settle(ctx context.Context, s admin.Settlement) (admin.SettledPage, error)
 }
 
 // Store is the part of SQL that the routes read and write without package admin (package store).

@@ -34,8 +34,11 @@ type fakeService struct {
 	noRestock error // of Restock
 	dead      []queue.DeadLetter
 	next      string
-	stats     queue.Stats
-	second    queue.Stats // of another shard
+
+	unavailable []int // shards
+
+	stats  queue.Stats
+	second queue.Stats // of another shard
 
 	settled []admin.Settled
 
@@ -136,8 +139,8 @@ func (d *fakeDead) Find(_ context.Context, id sale.OrderID) (queue.DeadLetter, e
 	}
 	return letter, d.record("dead letter %s", id)
 }
-func (d *fakeDead) List(_ context.Context, q queue.DeadQuery) ([]queue.DeadLetter, string, error) {
-	return d.dead, d.next, d.record("dead %+v", q)
+func (d *fakeDead) List(_ context.Context, q queue.DeadQuery) (admin.DeadPage, error) {
+	return admin.DeadPage{Letters: d.dead, Next: d.next, Unavailable: d.unavailable}, d.record("dead %+v", q)
 }
 func (d *fakeDead) Retry(ctx context.Context, id sale.OrderID) (sale.Status, error) {
 	if d.wasRow {
@@ -153,8 +156,9 @@ func (d *fakeDead) Cancel(ctx context.Context, id sale.OrderID) (admin.Cancelled
 	err := d.record("%s cancels %s because %q", store.Actor(ctx), id, store.Reason(ctx))
 	return admin.Cancelled{Order: o, UnitReturned: !d.wasRow}, err
 }
-func (d *fakeDead) Settle(ctx context.Context, s admin.Settlement) ([]admin.Settled, string, error) {
-	return d.settled, d.next, d.record("%s settles %+v because %q", store.Actor(ctx), s, store.Reason(ctx))
+func (d *fakeDead) Settle(ctx context.Context, s admin.Settlement) (admin.SettledPage, error) {
+	return admin.SettledPage{Orders: d.settled, Next: d.next, Unavailable: d.unavailable},
+		d.record("%s settles %+v because %q", store.Actor(ctx), s, store.Reason(ctx))
 }
 func (d *fakeService) Order(_ context.Context, id sale.OrderID) (admin.OrderDetails, error) {
 	return d.order(id), d.record("order %s", id)

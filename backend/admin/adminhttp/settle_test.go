@@ -19,7 +19,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 		{DeadLetter: letter, Status: sale.StatusDead, Err: fmt.Errorf("it is being cancelled: %w", sale.ErrConflict)},
 		{DeadLetter: letter, Status: sale.StatusDead, Err: sale.ErrNotFound},
 	}
-	d.next = "1~"
+	d.next, d.unavailable = "1~", []int{0}
 	s := d.serve(t)
 	a := s.operate(
 		"POST",
@@ -30,7 +30,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	id := servertest.OrderID(5).String()
 	one := `{"order_id":"` + id + `","sale_id":"drop","buyer":"ann","reason":"deadlock","status":"`
 	want := `{"dry_run":false,"done":1,"failed":2,"orders":[` + one + `queued","units":1,"given_back":true},` + one + `dead","units":1,"given_back":false,"error":"it is being cancelled: not possible in this state"},` +
-		one + `dead","units":1,"given_back":false,"error":"it was settled by another request"}],"next":"1~"}` + "\n"
+		one + `dead","units":1,"given_back":false,"error":"it was settled by another request"}],"next":"1~","unavailable_shards":[0]}` + "\n"
 	if a.Status != 200 || a.Body != want {
 		t.Errorf("%d %s\nwant %s", a.Status, a.Body, want)
 	}
@@ -44,7 +44,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	if got := d.called(); got != fmt.Sprintf("zoe settles %+v because %q", wanted, "fixed") {
 		t.Errorf("called the service: %s", got)
 	}
-	d.settled, d.next = nil, ""
+	d.settled, d.next, d.unavailable = nil, "", nil
 	a = s.operate("POST", "/admin/v1/dead/cancel", `{"all":true,"dry_run":true}`)
 	if a.Body != `{"dry_run":true,"done":0,"failed":0,"orders":[]}`+"\n" {
 		t.Errorf("%d %s", a.Status, a.Body)
