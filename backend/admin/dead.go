@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -146,18 +147,28 @@ func (s *DeadLetters) Find(ctx context.Context, id sale.OrderID) (queue.DeadLett
 	return letter, err
 }
 
-// find returns a dead letter and the number of its shard. If none has it, the error wraps sale.ErrNotFound, or
-// sale.ErrUnavailable if a shard could not be read.
+// find returns a dead letter and the number of its shard: the shard that allocated the id, or another one for a message
+// that was put on its queue by hand. If none has it, the error wraps sale.ErrNotFound, or is an *UnavailableError if the
+// first shard could not be read.
 func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.DeadLetter, error) {
-	missing := fmt.Errorf("dead order %s: %w", id, sale.ErrNotFound)
-	for i, shard := range s.shards {
-		letter, err := shard.DeadLetter(ctx, id)
-		switch {
-		case err == nil:
-			return i, letter, nil
-		case !errors.Is(err, sale.ErrNotFound): // another shard may have it
-			missing = err
+	home := int(s.space.ShardOfOrder(id))
+	letter, missing := s.shards[home].DeadLetter(ctx, id)
+	if missing == nil {
+		return home, letter, nil
+	}
+	letters := make([]queue.DeadLetter, len(s.shards))
+	errs := s.each(func(i int, shard Shard) (err error) {
+		if i == home {
+			return missing
 		}
+		letters[i], err = shard.DeadLetter(ctx, id)
+		return err
+	})
+	if i := slices.Index(errs, nil); i >= 0 {
+		return i, letters[i], nil
+	}
+	if errors.Is(missing, sale.ErrUnavailable) {
+		missing = &UnavailableError{[]int{home}, missing}
 	}
 	return 0, queue.DeadLetter{}, missing
 }
@@ -379,18 +390,22 @@ func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
 // Drop removes a dead letter that is not a message, by its key in the list ("raw:..."). No order and no unit depends
 // on it. It may be repeated. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
 func (s *DeadLetters) Drop(ctx context.Context, key string) error {
-	for _, shard := range s.shards {
-		found, err := shard.HasRaw(ctx, key)
-		if err != nil {
-			return err
-		}
-		if !found {
-			continue
-		}
+	found := make([]bool, len(s.shards))
+	errs := s.each(func(i int, shard Shard) (err error) { found[i], err = shard.HasRaw(ctx, key); return err })
+	if i := slices.Index(found, true); i >= 0 {
 		if err := s.store.Record(ctx, store.DroppedDead, key, ""); err != nil {
 			return err
 		}
-		return shard.DropRaw(ctx, key)
+		return s.shards[i].DropRaw(ctx, key)
+	}
+	down := &UnavailableError{}
+	for i, err := range errs {
+		if err != nil {
+			down.add(i, err)
+		}
+	}
+	if len(down.Shards) > 0 {
+		return down
 	}
 	_, err := s.store.LastLog(ctx, key, store.DroppedDead)
 	if errors.Is(err, sale.ErrNotFound) {

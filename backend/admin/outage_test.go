@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 )
 
@@ -80,6 +82,80 @@ func TestDeadLettersAreListedWhileAShardIsDown(t *testing.T) {
 		servers[up].Kill()
 		wantUnavailable(t, errOf(w.dead.List(w.ctx, queue.DeadQuery{})), 0, 1)
 	}
+}
+
+// One dead order is shown, retried and cancelled while the shard of another one is down.
+func TestDeadOrderIsSettledWhileAnotherShardIsDown(t *testing.T) {
+	for down := range shards {
+		w, servers := newSplitWorld(t)
+		up := w.saleIn(1-down, 5)
+		shown, retried, cancelled := w.makeDead(up, "ann").ID, w.makeDead(up, "bob").ID, w.makeDead(up, "cid").ID
+		unknown := w.makeDead(w.saleIn(down, 5), "ann").ID
+		forged := w.makeDead(up, "eve")
+		forged.ID = unknown + shards // of the shard that is down
+		if err := w.queues[1-down].Push(w.ctx, forged); err != nil {
+			t.Fatal(err)
+		}
+		w.fail(1-down, forged.ID)
+		never := w.buy(up, "dan").OrderID
+		servers[down].Kill()
+		if letter, err := w.dead.Find(w.ctx, shown); err != nil || letter.Message.ID != shown {
+			t.Errorf("%+v, %v", letter, err)
+		}
+		if status, err := w.dead.Retry(w.ctx, retried); err != nil || status != sale.StatusQueued {
+			t.Errorf("retry: %s, %v", status, err)
+		}
+		if done, err := w.dead.Cancel(w.ctx, cancelled); err != nil || !done.UnitReturned {
+			t.Errorf("cancel: %+v, %v", done, err)
+		}
+		if letter, err := w.dead.Find(w.ctx, forged.ID); err != nil || letter.Message.ID != forged.ID {
+			t.Errorf("an order of the shard that is down in the queue of another: %+v, %v", letter, err)
+		}
+		for what, do := range map[string]func(sale.OrderID) error{
+			"show":   func(id sale.OrderID) error { return errOf(w.dead.Find(w.ctx, id)) },
+			"retry":  func(id sale.OrderID) error { return errOf(w.dead.Retry(w.ctx, id)) },
+			"cancel": func(id sale.OrderID) error { return errOf(w.dead.Cancel(w.ctx, id)) },
+		} {
+			if err := do(never); !errors.Is(err, sale.ErrNotFound) || errors.Is(err, sale.ErrUnavailable) {
+				t.Errorf("%s of an order that is not dead: %v", what, err)
+			}
+			wantUnavailable(t, do(unknown), down)
+		}
+	}
+}
+
+// fail makes an order in the queue of a shard a dead letter.
+func (w *world) fail(shard int, id sale.OrderID) {
+	w.t.Helper()
+	b, _, err := queuetest.Take(w.ctx, w.queues[shard], 10, "")
+	if err == nil {
+		_, err = w.queues[shard].Ack(w.ctx, b.ID, queue.Failure{ID: id, Reason: "no", Permanent: true})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// An entry that is not a message is dropped while another shard is down. One that no available shard has may be in that
+// shard, also if an equal one was dropped before.
+func TestRawEntryIsDroppedWhileAShardIsDown(t *testing.T) {
+	w, servers := newSplitWorld(t)
+	for shard, server := range servers {
+		if err := server.Client().LPush(w.ctx, keyspace.Shard(shard).Ready(), "text").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.drain()
+	page, err := w.dead.List(w.ctx, queue.DeadQuery{})
+	if err != nil || len(page.Letters) != shards {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	key := page.Letters[0].Key
+	servers[0].Kill()
+	if err := w.dead.Drop(w.ctx, key); err != nil {
+		t.Error(err)
+	}
+	wantUnavailable(t, w.dead.Drop(w.ctx, key), 0)
 }
 
 // The dead orders of a shard that is down are not settled, and the result names the shard.
