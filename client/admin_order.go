@@ -82,7 +82,8 @@ type Settled struct {
 }
 
 // DeadLetters returns the dead letters of a sale, or all if saleID is empty, oldest first, and requests further pages
-// as they are needed. An error ends the sequence.
+// as they are needed. An error ends the sequence. If shards are unavailable, it has the dead letters of the others, and
+// then an error that matches Unavailable.
 func (a *Admin) DeadLetters(ctx context.Context, saleID string) iter.Seq2[DeadLetter, error] {
 	query := url.Values{}
 	setIf(query, "sale", saleID)

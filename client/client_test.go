@@ -299,3 +299,23 @@ func TestOrdersNamesTheSale(t *testing.T) {
 		t.Errorf("the client requested %s", got)
 	}
 }
+
+// The dead letters of available shards come first, then an error that names the others.
+func TestDeadLettersWithoutAnUnavailableShard(t *testing.T) {
+	answer := func(body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }
+	}
+	s := newServer(t, answer(`{"dead":[{"key":"1"}],"next":"0~","unavailable_shards":[3]}`), answer(`{"dead":[{"key":"2"}]}`))
+	a, err := NewAdmin(s.URL, "hush")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys string
+	var last error
+	for letter, err := range a.DeadLetters(t.Context(), "") {
+		keys, last = keys+letter.Key, err
+	}
+	if keys != "12" || !errors.Is(last, Unavailable) || !strings.Contains(last.Error(), "3") {
+		t.Errorf("dead letters %s, then %v; want 1, 2, and an error that names shard 3", keys, last)
+	}
+}
