@@ -245,12 +245,14 @@ func (o *adminClient) removeCommand(c *cobra.Command, lost string, path func(nam
 
 // listing is one page of a list: its items are in the member name.
 type listing[T any] struct {
-	name  string
-	items []T
-	next  string // "" on the last page
+	name        string
+	items       []T
+	next        string // "" on the last page
+	unavailable []int  // shards whose items are missing
 }
 
-// UnmarshalJSON decodes the items and the link to the next page, a string or a positive number.
+// UnmarshalJSON decodes the items, the link to the next page, a string or a positive number, and the unavailable
+// shards.
 func (l *listing[T]) UnmarshalJSON(text []byte) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
@@ -259,6 +261,11 @@ func (l *listing[T]) UnmarshalJSON(text []byte) error {
 	l.next = ""
 	if next := members["next"]; json.Unmarshal(next, &l.next) != nil && string(next) != "0" {
 		l.next = string(next) // a number
+	}
+	if shards, present := members["unavailable_shards"]; present {
+		if err := json.Unmarshal(shards, &l.unavailable); err != nil {
+			return err
+		}
 	}
 	return json.Unmarshal(members[l.name], &l.items)
 }

@@ -239,6 +239,7 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 			break
 		}
 		all.Done, all.Failed, all.Orders = all.Done+page.Done, all.Failed+page.Failed, append(all.Orders, page.Orders...)
+		all.Unavailable = append(all.Unavailable, page.Unavailable...)
 		if f.After = page.Next; f.After == "" {
 			break
 		}
@@ -249,7 +250,8 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 	if _, unsent := errors.AsType[usageError](stopped); unsent && len(all.Orders) == 0 {
 		return stopped
 	}
-	if f.Sale != "" && stopped == nil && all.Done+all.Failed == 0 { // the sale may be misspelled
+	missing := len(all.Unavailable) > 0
+	if f.Sale != "" && stopped == nil && all.Done+all.Failed == 0 && !missing { // the sale may be misspelled
 		if err := o.requireSale(ctx, f.Sale); err != nil {
 			return err
 		}
@@ -268,6 +270,9 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 		return err
 	case stopped != nil:
 		return fmt.Errorf("stopped: repeat the command to continue: %w", stopped)
+	case missing:
+		return fmt.Errorf("the dead orders of %s were not checked: repeat the command when sluice shard list shows no error",
+			plural.Named("shard", all.Unavailable))
 	case all.Failed > 0:
 		return fmt.Errorf("%s could not be %s", plural.Count(all.Failed, "order"), settledAs[verb])
 	}

@@ -94,6 +94,39 @@ func TestFilterBySaleThatSelectsNothing(t *testing.T) {
 	}
 }
 
+// While shards are unavailable, a list and a filter have the orders of the others, and standard error names the shards.
+func TestDeadOrdersOfUnavailableShards(t *testing.T) {
+	mux := http.NewServeMux()
+	answer := func(pattern, body string) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, body)
+		})
+	}
+	answer("GET /admin/v1/dead", `{"dead":[{"key":"7","sale_id":"shoe","history":[]}],"unavailable_shards":[1,3]}`)
+	answer("POST /admin/v1/dead/retry", `{"dry_run":false,"done":1,"failed":0,"orders":[{"order_id":"7","sale_id":"shoe"}],`+
+		`"unavailable_shards":[2]}`)
+	answer("POST /admin/v1/dead/cancel", `{"dry_run":false,"done":0,"failed":0,"orders":[],"unavailable_shards":[2]}`)
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	unchecked := "sluice: the dead orders of shard 2 were not checked: repeat the command when sluice shard list shows no error\n"
+	for _, c := range []struct {
+		args, stdout, stderr string
+		code                 int
+	}{
+		{"dead list", "7      shoe", "the list lacks shards 1, 3: sluice shard list has the reason\n", exitOK},
+		{"dead list --json", `"key": "7"`, "the list lacks shards 1, 3: sluice shard list has the reason\n", exitOK},
+		{"dead retry --all", "1 requeued, 0 not\n", unchecked, exitFail},
+		{"dead cancel --sale shoe", "0 settled, 0 not\n", unchecked, exitFail},
+	} {
+		code, stdout, stderr := sluice(t, env, strings.Fields(c.args)...)
+		if code != c.code || stderr != c.stderr || !strings.Contains(stdout, c.stdout) {
+			t.Errorf("sluice %s: exit %d\n%s%s\nwant %d\n%s%s", c.args, code, stdout, stderr, c.code, c.stdout, c.stderr)
+		}
+	}
+}
+
 // The cursor is the id of an event, which may contain characters that JSON escapes.
 func TestCursorOfAListIsDecoded(t *testing.T) {
 	for text, want := range map[string]string{

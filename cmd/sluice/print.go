@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/client"
+	"sluice/internal/plural"
 )
 
 // printJSON prints v for programs.
@@ -94,6 +95,10 @@ func printList[T any](
 		if err := o.requireSale(ctx, sale); err != nil {
 			return err
 		}
+	}
+	if len(answer.unavailable) > 0 {
+		fmt.Fprintf(o.p.errOut, "the list lacks %s: sluice shard list has the reason\n",
+			plural.Named("shard", answer.unavailable))
 	}
 	return o.show(raw, func(w io.Writer) {
 		table(w, head, answer.items, cells)
