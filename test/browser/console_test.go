@@ -32,6 +32,7 @@ func TestAdminConsole(t *testing.T) {
 		{"RetriesAndCancels", consoleRetriesAndCancels},
 		{"RetriesOrdersOnly", consoleRetriesOrdersOnly},
 		{"ManyAtOnce", consoleManyAtOnce},
+		{"UnavailableShards", consoleUnavailableShards},
 		{"Dismissed", consoleDismissed},
 		{"RepeatsANewSale", consoleRepeatsANewSale},
 		{"ChangesASaleThatExists", consoleChangesASaleThatExists},
@@ -328,6 +329,30 @@ func consoleManyAtOnce(t *testing.T, s *shop) {
 	if audit := s.adminAPI(http.MethodGet, "/sales/many/audit", nil); audit["balanced"] != true || audit["left"] != 100.0 {
 		t.Errorf("afterwards: %v", audit)
 	}
+	b.clean()
+}
+
+// loseShards adds unavailable shards to the responses with dead letters.
+const loseShards = `(() => {
+	const real = window.fetch;
+	window.fetch = async (url, options) => {
+		const got = await real(url, options);
+		if (!String(url).includes("/dead")) return got;
+		return Response.json({ ...await got.json(), unavailable_shards: [1, 3] }, { status: got.status });
+	};
+})()`
+
+// While shards are unavailable, the list and the result of a filter name them.
+func consoleUnavailableShards(t *testing.T, s *shop) {
+	s.createSale("torn-off", "Without two shards", 5, time.Now().Add(-time.Second))
+	b := s.atConsole(t, newPerson(t), "ann", "dead?sale=torn-off")
+	b.shows("No dead letters.")
+	b.eval(loseShards)
+	s.adminAPI(http.MethodPost, "/sales/torn-off/pause", map[string]any{}) // the list is reloaded
+	b.shows("Unavailable shards: 1, 3. Their dead letters are missing")
+	b.text("Retry all matching")
+	b.text("Retry all")
+	b.says("toast", "Unavailable shards: 1, 3. Their dead letters were not processed")
 	b.clean()
 }
 

@@ -27,15 +27,17 @@ async function settleMatching(verb, { error_contains: text, sale, order }, lette
   const got = await openDialog({ title: (verb === 'retry' ? 'Retry' : 'Cancel') + ' all dead letters ' + what + '?', text: verb === 'retry' ? 'The orders are queued again, without their failures.' : 'Their units go back on sale. This cannot be undone.', verb: verb === 'retry' ? 'Retry all' : 'Cancel all', danger: verb === 'cancel', fields: [reasonField],
     run: async (v, dialog) => {
       let done = 0, failed = 0, after;
+      const down = [];
       do {
         const page = await post('/dead/' + verb, { ...filter, reason: v.reason, limit: 100, after });
         if (!page.ok) return { ok: false, problem: 'After ' + count(done) + ': ' + page.problem };
         done += page.body.done;
         failed += page.body.failed;
+        down.push(...page.body.unavailable_shards || []);
         after = page.body.next;
         dialog.progress(count(done) + ' done… Back stops the rest.');
       } while (after && !dialog.dismissed());
-      return { ok: true, message: (after ? 'Stopped. ' : '') + count(done) + ' done' + (failed ? ', ' + count(failed) + ' failed' : '') + '.' };
+      return { ok: true, message: (after ? 'Stopped. ' : '') + count(done) + ' done' + (failed ? ', ' + count(failed) + ' failed' : '') + '.' + (down.length ? ' ' : '') + unavailable(down, 'Their dead letters were not processed') };
     } });
   if (!got) return;
   toast(got.message);

@@ -15,6 +15,9 @@ function effect(orders, rows, verb) {
   return orders.length === rows.length ? back : back + ' Entries that are not orders are dropped.';
 }
 
+// unavailable returns '' or a text that names unavailable shards and the effect.
+const unavailable = (shards = [], effect) => shards.length ? 'Unavailable shards: ' + shards.join(', ') + '. ' + effect + '; see sluice shard list.' : '';
+
 function deadView() {
   const columns = 7, chosen = new Set(), opened = new Set();
   const all = h('input', { type: 'checkbox', 'aria-label': 'Select all on this page', onchange: () => {
@@ -29,6 +32,7 @@ function deadView() {
     for (const b of some) b.disabled = !chosen.size;
   }
 
+  const missing = h('p', { class: 'problem', role: 'status', hidden: true });
   const letters = list({
     label: 'Dead letters', head: [{ name: all }, 'Order', 'Sale', 'Died', number('Attempts'), 'Error', spoken('Actions')],
     empty: 'No dead letters.',
@@ -41,7 +45,11 @@ function deadView() {
       }
       return get('/dead', { error_contains: text, sale, limit: 50, after });
     },
-    pick: (b) => ({ rows: b.dead, next: b.next }),
+    pick: (b) => {
+      missing.textContent = unavailable(b.unavailable_shards, 'Their dead letters are missing');
+      missing.hidden = !missing.textContent;
+      return { rows: b.dead, next: b.next };
+    },
     row: (d) => {
       const box = h('input', { type: 'checkbox', 'aria-label': 'Select ' + d.key, onchange: () => { if (box.checked) chosen.add(d.key); else chosen.delete(d.key); mark(); } });
       box.checked = chosen.has(d.key);
@@ -84,7 +92,7 @@ function deadView() {
   }
 
   page(h('h1', null, 'Dead letters'), h('p', { class: 'soft' }, 'Accepted orders that could not be written. Each holds its unit until you retry or cancel it.'), find.el,
-    h('div', { class: 'row acts' }, some, selected, h('span', { class: 'gap' }), button('Retry all matching', () => settleMatching('retry', find.values(), letters)), button('Cancel all matching', () => settleMatching('cancel', find.values(), letters), 'danger')), letters.el);
+    h('div', { class: 'row acts' }, some, selected, h('span', { class: 'gap' }), button('Retry all matching', () => settleMatching('retry', find.values(), letters)), button('Cancel all matching', () => settleMatching('cancel', find.values(), letters), 'danger')), missing, letters.el);
   mark();
   letters.restart();
   live.onLog(() => { if (!chosen.size && !opened.size) letters.reload(); }); // rows do not move while the admin reads or selects
