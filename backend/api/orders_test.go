@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver/servertest"
 	"sluice/test/testenv"
@@ -168,6 +169,25 @@ func TestAThousandWaitersShareOneQuery(t *testing.T) {
 			defer waiters.mu.Unlock()
 			return !waiters.running && len(waiters.byOrder) == 0
 		})
+}
+
+// A request that waits for a dead order returns while the Redis of another shard is down.
+func TestWaitForADeadOrderWhileAnotherShardIsDown(t *testing.T) {
+	down, up := testenv.StartRedis(t), testenv.StartRedis(t)
+	shards := queue.Shards{
+		queue.NewList(down.Client(), 0, queue.Config{}), queue.NewList(up.Client(), 1, queue.Config{}),
+	}
+	id := servertest.OrderID(1) // of shard 1
+	dead := keyspace.Shard(1).Dead()
+	for _, command := range [][]any{
+		{"ZADD", dead.Times(), 1, id.String()}, {"HSET", dead.Letters(), id.String(), "{}"},
+	} {
+		if err := up.Client().Do(t.Context(), command...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	down.Kill()
+	newOrderWaiters(newWorld(), shards, 1, t.Context()).wait(id, time.Hour) // must return, or the test times out
 }
 
 func TestWaitAtTheMaximumReturnsImmediately(t *testing.T) {

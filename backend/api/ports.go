@@ -60,10 +60,13 @@ type Orders interface {
 	Pay(ctx context.Context, p store.Payment) (settled store.Settlement, replayed bool, err error)
 }
 
-// DeadLetters reads the dead letters and the counts of the queue (queue.Shards).
+// DeadLetters reads the queue and its dead letters (queue.Shards). A shard that is unavailable affects its orders only.
 type DeadLetters interface {
 	DeadLetter(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error)
-	Stats(ctx context.Context) (queue.Stats, error)
+	// Dead calls yield, also concurrently, for those of the orders that are dead.
+	Dead(ctx context.Context, ids []sale.OrderID, yield func(sale.OrderID))
+	// Empty reports that no order waits for a worker in the shard of an order.
+	Empty(ctx context.Context, id sale.OrderID) (bool, error)
 }
 
 // Verifier verifies buyers' tokens (token.Keys). The subject must not share memory with raw.

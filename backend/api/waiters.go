@@ -137,19 +137,11 @@ func (w *orderWaiters) awaited() []sale.OrderID {
 	return slices.Collect(maps.Keys(w.byOrder))
 }
 
-// notifyDead notifies the waiters of dead orders. It reads single dead letters only if there are any.
+// notifyDead notifies the waiters of dead orders.
 func (w *orderWaiters) notifyDead(ids []sale.OrderID) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
-	stats, err := w.dead.Stats(ctx)
-	if err != nil || stats.Dead == 0 {
-		return
-	}
-	for _, id := range ids {
-		if _, err := w.dead.DeadLetter(ctx, id); err == nil {
-			w.notify(id)
-		}
-	}
+	w.dead.Dead(ctx, ids, w.notify)
 }
 
 // notify wakes and removes the waiters of a final order.

@@ -213,12 +213,22 @@ func (w *world) DeadLetter(_ context.Context, id sale.OrderID) (queue.DeadLetter
 	return queue.DeadLetter{}, fmt.Errorf("dead: %w", sale.ErrNotFound)
 }
 
-func (w *world) Stats(context.Context) (queue.Stats, error) {
+func (w *world) Dead(_ context.Context, ids []sale.OrderID, yield func(sale.OrderID)) {
+	for _, id := range ids {
+		w.mu.Lock()
+		_, dead := w.dead[id]
+		dead = dead && w.redisErr == nil
+		w.mu.Unlock()
+		if dead {
+			yield(id)
+		}
+	}
+}
+
+func (w *world) Empty(context.Context, sale.OrderID) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	stats := w.stats
-	stats.Dead += int64(len(w.dead))
-	return stats, w.redisErr
+	return w.stats.Ready+w.stats.Delayed+w.stats.Leased == 0, w.redisErr
 }
 
 func (w *world) Allow(_ context.Context, buyerID string) userlimit.Result {

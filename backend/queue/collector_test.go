@@ -13,10 +13,9 @@ import (
 )
 
 // countedShard is a shard with these counts, or one that does not respond.
-type countedShard struct{ stats *queue.Stats }
-
-func (s countedShard) DeadLetter(context.Context, sale.OrderID) (queue.DeadLetter, error) {
-	return queue.DeadLetter{}, sale.ErrNotFound
+type countedShard struct {
+	queue.Shard
+	stats *queue.Stats
 }
 
 func (s countedShard) Stats(context.Context) (queue.Stats, error) {
@@ -32,7 +31,7 @@ func TestGaugesOfAnUnavailableShardAreMissing(t *testing.T) {
 	const up = "# HELP sluice_queue_up Whether the other gauges could be read.\n" +
 		"# TYPE sluice_queue_up gauge\nsluice_queue_up "
 	const first, second = `sluice_queue_leases{shard="0"} 1` + "\n", `sluice_queue_leases{shard="1"} 1` + "\n"
-	down, one := countedShard{}, countedShard{&queue.Stats{Leases: 1}}
+	down, one := countedShard{}, countedShard{stats: &queue.Stats{Leases: 1}}
 	for name, row := range map[string]struct {
 		shards queue.Shards
 		want   string

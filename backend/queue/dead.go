@@ -141,6 +141,29 @@ func (l *List) DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, err
 	return decodeDeadLetter(id.String(), text), nil
 }
 
+// Dead returns those of the orders that are dead letters. After an error it returns those found before.
+func (l *List) Dead(ctx context.Context, ids []sale.OrderID) (dead []sale.OrderID, err error) {
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	const chunk = 1000
+	for some := range slices.Chunk(ids, chunk) {
+		keys := make([]string, len(some))
+		for i, id := range some {
+			keys[i] = id.String()
+		}
+		times, err := l.client.ZMScore(ctx, l.shard.Dead().Times(), keys...).Result()
+		if err != nil {
+			return dead, wrap("dead letters", err)
+		}
+		for i, died := range times {
+			if died > 0 { // 0: no dead letter
+				dead = append(dead, some[i])
+			}
+		}
+	}
+	return dead, nil
+}
+
 func notDead(id sale.OrderID) error {
 	return fmt.Errorf("dead letter %s: %w", id, sale.ErrNotFound)
 }

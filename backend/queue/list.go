@@ -83,14 +83,15 @@ func (l *List) Wait(ctx context.Context, timeout time.Duration) (woken bool, err
 }
 
 // Empty reports that nothing is ready, delayed or leased. It costs one round trip, without a script. A call to TakeAs
-// at that instant would return no messages.
+// at that instant would return no messages. The stream is counted first, because messages move from the stream to the
+// list, and not back.
 func (l *List) Empty(ctx context.Context) (bool, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	var keys, entries *redis.IntCmd
 	cmds, _ := l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		keys = p.Exists(ctx, l.shard.Ready(), l.shard.Delayed(), l.shard.Leases())
 		entries = p.XLen(ctx, l.shard.Orders()) // an empty stream exists
+		keys = p.Exists(ctx, l.shard.Ready(), l.shard.Delayed(), l.shard.Leases())
 		return nil
 	})
 	if err := redisconn.PipelineError(cmds); err != nil {

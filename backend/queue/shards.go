@@ -13,34 +13,55 @@ import (
 // Shard is the part of a shard's queue that Shards reads.
 type Shard interface {
 	DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, error)
+	Dead(ctx context.Context, ids []sale.OrderID) ([]sale.OrderID, error)
+	Empty(ctx context.Context) (bool, error)
 	Stats(ctx context.Context) (Stats, error)
 }
 
 // Shards combines the queues of all shards, in the order of their numbers.
 type Shards []Shard
 
-// DeadLetter returns the dead letter of an order from the shard that allocated its id; see List.DeadLetter.
+// shardOf returns the number of the shard that allocated an order's id, which queues the order.
+func (s Shards) shardOf(id sale.OrderID) int {
+	return int(keyspace.Space{Shards: len(s)}.ShardOfOrder(id))
+}
+
+// DeadLetter returns the dead letter of an order from the shard of the order; see List.DeadLetter.
 func (s Shards) DeadLetter(ctx context.Context, id sale.OrderID) (DeadLetter, error) {
-	return s[keyspace.Space{Shards: len(s)}.ShardOfOrder(id)].DeadLetter(ctx, id)
+	return s[s.shardOf(id)].DeadLetter(ctx, id)
 }
 
-// ByShard returns the counts of each shard; nil for a shard that is unavailable. It returns an error if all are.
-func (s Shards) ByShard(ctx context.Context) ([]*Stats, error) {
-	all, errs := s.read(ctx)
-	if !slices.Contains(errs, nil) {
-		return nil, errors.Join(errs...)
+// Empty reports that no order waits for a worker in the shard of an order; see List.Empty.
+func (s Shards) Empty(ctx context.Context, id sale.OrderID) (bool, error) {
+	return s[s.shardOf(id)].Empty(ctx)
+}
+
+// Dead calls yield for those of the orders that are dead. It omits the orders of shards that are unavailable. It reads
+// all shards concurrently and calls yield for each shard when it has responded, also concurrently.
+func (s Shards) Dead(ctx context.Context, ids []sale.OrderID, yield func(sale.OrderID)) {
+	byShard := make([][]sale.OrderID, len(s))
+	for _, id := range ids {
+		shard := s.shardOf(id)
+		byShard[shard] = append(byShard[shard], id)
 	}
-	return all, nil
+	var wg sync.WaitGroup
+	for i, ids := range byShard {
+		if len(ids) == 0 {
+			continue
+		}
+		wg.Go(func() {
+			dead, _ := s[i].Dead(ctx, ids) // after an error, those found before
+			for _, id := range dead {
+				yield(id)
+			}
+		})
+	}
+	wg.Wait()
 }
 
-// Stats returns the sum over all shards, or an error if one is unavailable.
-func (s Shards) Stats(ctx context.Context) (Stats, error) {
-	all, errs := s.read(ctx)
-	return Sum(all), errors.Join(errs...)
-}
-
-// read reads all shards concurrently, so that one that does not respond delays the others once.
-func (s Shards) read(ctx context.Context) ([]*Stats, []error) {
+// ByShard returns the counts of each shard; nil for a shard that is unavailable. It returns an error if all are. It
+// reads all concurrently, so that one that does not respond delays the others once.
+func (s Shards) ByShard(ctx context.Context) ([]*Stats, error) {
 	all, errs := make([]*Stats, len(s)), make([]error, len(s))
 	var wg sync.WaitGroup
 	for i, shard := range s {
@@ -53,7 +74,10 @@ func (s Shards) read(ctx context.Context) ([]*Stats, []error) {
 		})
 	}
 	wg.Wait()
-	return all, errs
+	if !slices.Contains(errs, nil) {
+		return nil, errors.Join(errs...)
+	}
+	return all, nil
 }
 
 // Sum returns the sum of the counts of several shards, with the maximum of OldestAge. It skips nil.

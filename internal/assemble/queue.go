@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,9 +122,9 @@ func runWatchers(ctx context.Context, guards *guard.Shards, queues []*queue.List
 func (s *Stores) AwaitIdle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	waits := func(q *queue.List) bool { empty, err := q.Empty(ctx); return err != nil || !empty }
 	for ctx.Err() == nil {
-		n, err := s.shards.Stats(ctx)
-		if err == nil && n.Ready+n.Delayed+n.Leased == 0 {
+		if !slices.ContainsFunc(s.queues, waits) {
 			return
 		}
 		loop.Sleep(ctx, 20*time.Millisecond)
