@@ -59,27 +59,24 @@ type DeadPage struct {
 // page may be short or empty although more pages follow. Errors: *sale.InvalidError for an invalid cursor, or an
 // *UnavailableError if no shard that can have the dead letters is available.
 func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page DeadPage, err error) {
-	first, last := 0, len(s.shards)-1
-	if q.SaleID != "" {
-		if k, err := s.stock.Spread(ctx, q.SaleID); err == nil && k < 2 { // otherwise any shard may have its dead letters
-			first = int(s.space.ShardOf(q.SaleID))
-			last = first
-		}
+	from, after, err := parseCursor(q.After, len(s.shards))
+	if err != nil {
+		return DeadPage{}, err
 	}
 	if q.Limit <= 0 {
 		q.Limit = defaultDeadPage
 	}
 	limit := q.Limit
-	shard, after, err := parseCursor(q.After, len(s.shards))
-	if err != nil {
-		return DeadPage{}, err
-	}
-	if shard < first { // Redis did not hold the sale when an earlier page was read
-		shard, after = first, ""
-	}
+	shards := s.shardsOf(ctx, q.SaleID)
 	down := &UnavailableError{}
 	var responds []error // of all shards, if one is down
-	for ; shard <= last; shard, after = shard+1, "" {
+	for i, shard := range shards {
+		switch {
+		case shard < from:
+			continue
+		case shard > from:
+			after = ""
+		}
 		if responds != nil && responds[shard] != nil {
 			down.add(shard, responds[shard])
 			continue
@@ -99,16 +96,33 @@ func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page DeadPag
 			page.Next = cursor(shard, more)
 			break
 		}
-		if len(page.Letters) >= limit && shard < last {
-			page.Next = cursor(shard+1, "")
+		if len(page.Letters) >= limit && i < len(shards)-1 {
+			page.Next = cursor(shards[i+1], "")
 			break
 		}
 	}
-	if len(down.Shards) == last-first+1 {
+	if len(down.Shards) == len(shards) {
 		return DeadPage{}, down
 	}
 	page.Unavailable = down.Shards
 	return page, nil
+}
+
+// shardsOf returns the shards that can have the dead letters of a sale: those of its parts, or all if Redis does not
+// hold the sale or saleID is empty.
+func (s *DeadLetters) shardsOf(ctx context.Context, saleID string) (shards []int) {
+	k, all := 0, saleID == ""
+	if !all {
+		var err error
+		k, err = s.stock.Spread(ctx, saleID)
+		all = err != nil
+	}
+	for i := range s.shards {
+		if _, holds := s.space.SegmentIn(saleID, k, keyspace.Shard(i)); holds || all {
+			shards = append(shards, i)
+		}
+	}
+	return shards
 }
 
 // rawProbe is a key of no dead letter.

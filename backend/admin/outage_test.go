@@ -84,6 +84,20 @@ func TestDeadLettersAreListedWhileAShardIsDown(t *testing.T) {
 	}
 }
 
+// The dead letters of a sale are read from the shards of its segments only.
+func TestDeadLettersOfASaleAreReadFromItsShards(t *testing.T) {
+	w := newWorld(t)
+	of := keyspace.Space{Shards: 4}
+	first := int(of.ShardOf("s"))
+	w.stock.LearnSpread(sale.Sale{ID: "s", Spread: 2})
+	all := make([]Shard, of.Shards) // a nil one must not be read
+	all[first], all[(first+1)%of.Shards] = w.queues[0], w.queues[1]
+	dead := NewDeadLetters(Config{Stock: w.stock, Shards: all})
+	if page, err := dead.List(w.ctx, queue.DeadQuery{SaleID: "s"}); err != nil || page.Next != "" {
+		t.Errorf("%+v, %v", page, err)
+	}
+}
+
 // One dead order is shown, retried and cancelled while the shard of another one is down.
 func TestDeadOrderIsSettledWhileAnotherShardIsDown(t *testing.T) {
 	for down := range shards {
