@@ -199,7 +199,7 @@ func TestCancelOfACancelledRowReturnsNoUnitBeforeRedisHasIt(t *testing.T) {
 		if got, err := w.dead.Cancel(w.ctx, id); err != nil || got.UnitReturned != returned {
 			t.Errorf("%+v, %v; want UnitReturned %t", got, err, returned)
 		}
-		if err := returnUnits(w.ctx, w.store, w.stock, NewCounters(nil), []sale.Order{o}); err != nil {
+		if _, err := returnUnits(w.ctx, w.store, w.stock, NewCounters(nil), downShards{}, []sale.Order{o}); err != nil {
 			t.Fatal(err)
 		}
 	}

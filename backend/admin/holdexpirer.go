@@ -9,7 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/internal/loop"
 )
@@ -35,6 +37,7 @@ type HoldExpirer struct {
 	counters *Counters
 	age      time.Duration
 	after    sale.OrderID // position of the search for leftovers
+	waiting  int          // leftovers up to this position that could not be returned
 	turns    int          // successful calls of RunOnce
 }
 
@@ -55,7 +58,8 @@ func (h *HoldExpirer) Run(ctx context.Context, interval time.Duration) error {
 // RunOnce does a bounded amount of work. A later call, here or in another process, retries what failed. Errors wrap
 // sale.ErrUnavailable.
 func (h *HoldExpirer) RunOnce(ctx context.Context) error {
-	errs := []error{h.cancelOverdue(ctx), h.returnLeftovers(ctx)}
+	down := downShards{}
+	errs := []error{h.cancelOverdue(ctx, down), h.returnLeftovers(ctx, down)}
 	if h.turns%confirmEvery == 0 {
 		errs = append(errs, h.confirmReturns(ctx))
 	}
@@ -67,65 +71,87 @@ func (h *HoldExpirer) RunOnce(ctx context.Context) error {
 }
 
 // cancelOverdue continues to cancel if units cannot be returned, because returnLeftovers finds them later.
-func (h *HoldExpirer) cancelOverdue(ctx context.Context) error {
-	var failed error
+func (h *HoldExpirer) cancelOverdue(ctx context.Context, down downShards) error {
+	var failures []error
 	for range returnBatches {
 		cancelled, err := h.store.CancelOverdue(ctx, returnBatch)
 		if err != nil {
-			return errors.Join(failed, err)
+			return errors.Join(append(failures, err)...)
 		}
 		h.counters.cancelled.WithLabelValues(byHold).Add(float64(len(cancelled)))
-		if len(cancelled) > 0 && failed == nil {
-			failed = returnUnits(ctx, h.store, h.stock, h.counters, cancelled)
-		}
+		_, err = returnUnits(ctx, h.store, h.stock, h.counters, down, cancelled)
+		failures = append(failures, err)
 		if len(cancelled) < returnBatch {
-			return failed
+			break
 		}
 	}
-	return failed
+	return errors.Join(failures...)
 }
 
-// returnLeftovers returns the units of cancelled orders that the cancelling process has not returned.
-func (h *HoldExpirer) returnLeftovers(ctx context.Context) error {
-	waiting := 0
+// returnLeftovers returns the units of cancelled orders that the cancelling process has not returned. It continues
+// after a failure, so that one sale or shard does not block the others.
+func (h *HoldExpirer) returnLeftovers(ctx context.Context, down downShards) error {
+	var failures []error
 	for range returnBatches {
 		orders, err := h.store.Returning(ctx, h.after, h.age, returnBatch)
 		if err != nil {
-			return err
+			return errors.Join(append(failures, err)...)
 		}
-		err = returnUnits(ctx, h.store, h.stock, h.counters, orders)
-		if err != nil {
-			waiting += len(orders)
-		}
+		returned, err := returnUnits(ctx, h.store, h.stock, h.counters, down, orders)
+		failures = append(failures, err)
+		h.waiting += len(orders) - returned
 		if len(orders) < returnBatch { // the last page: the next call begins at the start
-			h.after = 0
-			h.counters.returning.Set(float64(waiting))
-			return err
+			h.counters.returning.Set(float64(h.waiting))
+			h.after, h.waiting = 0, 0
+			break
 		}
-		h.after = orders[len(orders)-1].ID // also after a failure, so that one sale does not block the others
-		if err != nil {
-			return err
-		}
+		h.after = orders[len(orders)-1].ID
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
-// returnUnits returns the units of cancelled orders to Redis, marks their rows and counts them. It skips a sale that
-// Redis does not hold, with an error: the reconcile loop loads it.
-func returnUnits(ctx context.Context, db Store, stock Stock, counters *Counters, orders []sale.Order) error {
+// downShards are the shards that were unavailable during a run. They are not used again in the run, so that each delays
+// it once.
+type downShards map[keyspace.Shard]bool
+
+// returnUnits returns the units of cancelled orders to Redis, marks their rows and counts them. It skips the orders of
+// shards that are down, adds shards to down, and skips a sale that Redis does not hold, with an error: the reconcile
+// loop loads it.
+func returnUnits(
+	ctx context.Context, db Store, stock Stock, counters *Counters, down downShards, orders []sale.Order,
+) (returned int, err error) {
 	bySale := map[string][]sale.Order{}
 	for _, o := range orders {
 		bySale[o.SaleID] = append(bySale[o.SaleID], o)
 	}
-	var errs []error
+	var failures []error
 	for _, id := range slices.Sorted(maps.Keys(bySale)) {
-		n, err := returnUnitsOf(ctx, db, stock, id, bySale[id])
-		counters.returned.Add(float64(n))
-		errs = append(errs, err)
+		k, err := stock.Spread(ctx, id)
+		if err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		byHome := make([][]sale.Order, max(k, 1))
+		for _, o := range bySale[id] {
+			home := spread.Home(o.Buyer, k)
+			byHome[home] = append(byHome[home], o)
+		}
+		for segment, some := range byHome {
+			shard := stock.ShardOf(spread.PartOf(id, segment, k))
+			if len(some) == 0 || down[shard] {
+				continue
+			}
+			n, err := returnUnitsOf(ctx, db, stock, id, some)
+			returned += n
+			failures = append(failures, err)
+			down[shard] = errors.Is(err, sale.ErrUnavailable)
+		}
 	}
-	return errors.Join(errs...)
+	counters.returned.Add(float64(returned))
+	return returned, errors.Join(failures...)
 }
 
+// returnUnitsOf is returnUnits for orders of one part of a sale.
 func returnUnitsOf(
 	ctx context.Context, db Store, stock Stock, saleID string, orders []sale.Order,
 ) (returned int, err error) {

@@ -43,7 +43,8 @@ func (s *Service) CancelOrder(ctx context.Context, id sale.OrderID) (OrderDetail
 	}
 	if changed {
 		s.counters.cancelled.WithLabelValues(byAdmin).Inc()
-		if err := returnUnits(ctx, s.store, s.stock, s.counters, []sale.Order{o}); err != nil {
+		_, err := returnUnits(ctx, s.store, s.stock, s.counters, downShards{}, []sale.Order{o})
+		if err != nil {
 			s.log.Warn("unit of a cancelled order is not on sale again yet, retrying",
 				"order", id.String(), "sale", o.SaleID, "err", err)
 		}

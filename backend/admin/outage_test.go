@@ -1,28 +1,33 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/test/testenv"
 )
 
-// saleIn creates a sale in a shard.
-func (w *world) saleIn(shard int, stock int64) string {
-	w.t.Helper()
+// nameIn returns the id of a sale that is in a shard.
+func nameIn(shard int) string {
 	for i := 0; ; i++ {
 		if id := fmt.Sprint("s", i); int(space.ShardOf(id)) == shard {
-			w.create(id, stock)
 			return id
 		}
 	}
 }
+
+// saleIn creates a sale in a shard.
+func (w *world) saleIn(shard int, stock int64) string { return w.create(nameIn(shard), stock).ID }
 
 // A shard that is down hides its own dead letters only, and the list names it.
 func TestDeadLettersAreListedWhileAShardIsDown(t *testing.T) {
@@ -200,5 +205,46 @@ func wantUnavailable(t *testing.T, err error, shards ...int) {
 	}
 	if ok && !strings.Contains(err.Error(), fmt.Sprint(shards[len(shards)-1])) {
 		t.Errorf("the message %q does not name shard %d", err, shards[len(shards)-1])
+	}
+}
+
+// Many units that cannot be returned, because their shard is down or Redis does not hold their sale, do not delay
+// those of other sales.
+func TestUnitsThatCannotBeReturnedDelayNoOthers(t *testing.T) {
+	buyers := make([]string, returnBatch+1)
+	for i := range buyers {
+		buyers[i] = fmt.Sprint("b", i)
+	}
+	for what, lose := range map[string]func(w *world, saleID string, server *testenv.Redis){
+		"a shard that is down": func(_ *world, _ string, server *testenv.Redis) { server.Kill() },
+		"a sale that is lost": func(_ *world, saleID string, server *testenv.Redis) {
+			server.Client().Del(context.Background(), space.ShardOf(saleID).Sale(saleID))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w, servers := newSplitWorld(t)
+			var orders [shards][]sale.Order
+			var sales [shards]string
+			for shard := range sales {
+				sales[shard] = nameIn(shard)
+				orders[shard] = w.sellHeld(sales[shard], 1000, buyers...)
+			}
+			for _, o := range slices.Concat(orders[:]...) { // the process crashes before it returns them
+				if _, _, err := w.store.CancelOrder(w.ctx, o.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lose(w, sales[0], servers[0])
+			r := w.returner()
+			if err := r.RunOnce(w.ctx); err == nil {
+				t.Error("the failure was hidden")
+			}
+			if left := w.view(sales[1]).Left; left != 1000 {
+				t.Errorf("%d units of the other sale are left, want 1000", left)
+			}
+			if n := testutil.ToFloat64(r.counters.returning); n != float64(len(buyers)) {
+				t.Errorf("the gauge reports %v units to return, want %d", n, len(buyers))
+			}
+		})
 	}
 }
