@@ -189,6 +189,22 @@ func TestAuditReportsDifferences(t *testing.T) {
 }
 
 // The audit balances at every instant of a running sale, with buyers and two workers.
+// A sale can be removed while it is audited, such as a rehearsal. The other sales of the shard are audited.
+func TestRemovedSaleDoesNotEndTheAuditOfOthers(t *testing.T) {
+	s := open(t, 20)
+	s.buy("ann")
+	reports, err := s.checker.AuditShard(t.Context(), 0, []spread.Part{{SaleID: "removed"}, {SaleID: "s"}})
+	if r := reports["s"]; err != nil || !r.Balanced || r.Ready != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r := reports["removed"]; !r.Balanced || r.Stock != 0 {
+		t.Errorf("the removed sale: %+v", r)
+	}
+	if _, err := s.checker.Audit(t.Context(), "removed"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("the audit of the removed sale: %v", err)
+	}
+}
+
 func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
 	s := open(t, 2000)
 	ctx, stop := context.WithCancel(t.Context())
