@@ -59,7 +59,8 @@ func NewAuditor(cfg AuditorConfig) (*Auditor, error) {
 // interval is the shortest time between calls of Acquire.
 const interval = 5 * time.Second
 
-// restFactor bounds the share of time spent on audits: the next one waits this many times the duration of the last.
+// restFactor bounds the share of time spent on audits: the next one waits this many times the duration of the last. The
+// wait for shards that do not respond does not count.
 const restFactor = 20
 
 // Run audits until ctx ends. It returns nil. If a store is unavailable, it audits later; other metrics report the
@@ -67,11 +68,11 @@ const restFactor = 20
 func (a *Auditor) Run(ctx context.Context) error {
 	wait := interval
 	for loop.Sleep(ctx, wait); ctx.Err() == nil; loop.Sleep(ctx, wait) {
-		began := time.Now()
-		if err := a.RunOnce(ctx); err != nil && ctx.Err() == nil {
+		busy, err := a.runOnce(ctx)
+		if err != nil && ctx.Err() == nil {
 			a.cfg.Log.Debug("audit: failed", "err", err)
 		}
-		wait = max(interval, restFactor*time.Since(began))
+		wait = max(interval, restFactor*busy)
 	}
 	return nil
 }
@@ -79,9 +80,17 @@ func (a *Auditor) Run(ctx context.Context) error {
 // RunOnce audits the shards that this process acquires. An error of one shard does not prevent the audit of others. It
 // wraps sale.ErrUnavailable.
 func (a *Auditor) RunOnce(ctx context.Context) error {
+	_, err := a.runOnce(ctx)
+	return err
+}
+
+// runOnce is RunOnce. It returns the duration of the audits.
+func (a *Auditor) runOnce(ctx context.Context) (busy time.Duration, err error) {
+	began := time.Now()
 	summaries, err := a.cfg.Checker.rows.SaleSummaries(ctx)
+	busy = time.Since(began)
 	if err != nil {
-		return fmt.Errorf("audit: %w", err)
+		return busy, fmt.Errorf("audit: %w", err)
 	}
 	var failures []error
 	for _, shard := range a.cfg.Space.All() {
@@ -99,12 +108,14 @@ func (a *Auditor) RunOnce(ctx context.Context) error {
 		if len(parts) == 0 || !a.cfg.Acquire(ctx, shard) {
 			continue
 		}
+		began := time.Now()
 		if err := a.auditShard(ctx, shard, parts, switches); err != nil {
 			a.cfg.Metrics.audits.WithLabelValues("failed").Inc()
 			failures = append(failures, err)
 		}
+		busy += time.Since(began)
 	}
-	return errors.Join(failures...)
+	return busy, errors.Join(failures...)
 }
 
 var errDataChanged = fmt.Errorf("audit: Redis lost data or was rebuilt during the count: %w", sale.ErrUnavailable)

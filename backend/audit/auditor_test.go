@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,7 @@ import (
 	"sluice/backend/audit"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 )
 
 func (s *shop) auditor(cfg audit.AuditorConfig) *audit.Auditor {
@@ -181,4 +183,39 @@ func TestAuditorAuditsAcquiredShardsAndSkipsClosedSales(t *testing.T) {
 	if err := a.RunOnce(ctx); err == nil || errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("unavailable stores: %v", err)
 	}
+}
+
+// oneSale has the rows of a sale.
+type oneSale struct{ audit.Rows }
+
+func (oneSale) SaleSummaries(context.Context) ([]store.SaleSummary, error) {
+	return []store.SaleSummary{{Sale: sale.Sale{ID: "s", Spread: 2}}}, nil
+}
+
+// A shard that does not respond does not delay the next audit of the others by more than its own wait.
+func TestAuditorRestsAfterAuditsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var began []time.Time
+		a, err := audit.NewAuditor(audit.AuditorConfig{
+			Checker: audit.New(nil, oneSale{}), Space: keyspace.Space{Shards: 2}, Log: slog.New(slog.DiscardHandler),
+			Acquire: func(context.Context, keyspace.Shard) bool {
+				if began = append(began, time.Now()); len(began) == 4 {
+					stop()
+				}
+				time.Sleep(2 * time.Second)
+				return false
+			},
+			Pause: func(context.Context, string, string) error { return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if pause := began[2].Sub(began[1]); pause > 10*time.Second {
+			t.Errorf("the next run began %s after a shard that did not respond", pause)
+		}
+	})
 }
