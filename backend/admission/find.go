@@ -18,12 +18,16 @@ import (
 type Finder struct {
 	stock  *Stock
 	sales  *OrderCache[string]
-	search chan struct{} // held by the search in progress
+	search []chan struct{} // by shard: held by the search in progress
 }
 
 // NewFinder returns a Finder.
 func NewFinder(stock *Stock) *Finder {
-	return &Finder{stock: stock, sales: NewOrderCache[string](saleCacheSize), search: make(chan struct{}, 1)}
+	f := &Finder{stock: stock, sales: NewOrderCache[string](saleCacheSize)}
+	for range stock.cfg.Space.All() {
+		f.search = append(f.search, make(chan struct{}, 1))
+	}
+	return f
 }
 
 // FindOrder finds an order that the buyer holds and that may not be a row in SQL yet. It reads Redis only. It returns
@@ -31,15 +35,15 @@ func NewFinder(stock *Stock) *Finder {
 //
 // The order is in the shard that allocated its id. If the process knows the sale of the order (see Remember), FindOrder
 // reads one key. Otherwise it reads the buyer's slots in every sale of the shard, a few hundred per round trip: 50 ms
-// with 10,000 sales. One search runs at a time, so that requests for unknown orders cannot overload Redis.
+// with 10,000 sales. One search runs at a time in each shard, so that requests for unknown orders cannot overload Redis.
 func (f *Finder) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
 	shard := f.stock.cfg.Space.ShardOfOrder(id)
 	if saleID, known := f.sales.Get(id); known {
 		return f.findIn(ctx, shard, []string{saleID}, buyer, id)
 	}
 	select {
-	case f.search <- struct{}{}:
-		defer func() { <-f.search }()
+	case f.search[shard] <- struct{}{}:
+		defer func() { <-f.search[shard] }()
 	case <-ctx.Done():
 		return sale.Order{}, unavailable("find order", ctx.Err())
 	}

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/test/testenv"
 )
 
 // countReads counts the sales that FindOrder reads.
@@ -74,19 +77,38 @@ func TestFindOrderRunsOneSearchAtATime(t *testing.T) {
 		h := newShop(c)
 		h.put(t, onSale("s", 10, 1))
 		id := h.want(t, "s", "ann", "k", sale.Accepted).OrderID
-		h.search <- struct{}{} // a search is in progress
+		h.search[0] <- struct{}{} // a search is in progress
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
 		if _, err := h.FindOrder(ctx, "ann", id); !errors.Is(err, sale.ErrUnavailable) {
 			t.Errorf("during another search: %v", err)
 		}
-		<-h.search
+		<-h.search[0]
 		for range 2 { // a search without a result also ends
 			if _, err := h.FindOrder(context.Background(), "bob", id); !errors.Is(err, sale.ErrNotFound) {
 				t.Errorf("order of another buyer: %v", err)
 			}
 		}
 	})
+}
+
+// A search in a shard that does not respond does not stop those in other shards.
+func TestFindOrderWhileAnotherShardDoesNotRespond(t *testing.T) {
+	space := keyspace.Space{Shards: 2}
+	servers := [2]*testenv.Redis{testenv.StartRedis(t), testenv.StartRedis(t)}
+	clients := [2]redisconn.Client{testenv.OpenPatient(t, servers[0].URL), testenv.OpenPatient(t, servers[1].URL)}
+	f := NewFinder(NewStock(StockConfig{Space: space, Client: redisconn.Route(func(key string) redisconn.Client {
+		shard, _ := keyspace.ShardOfKey(key)
+		return clients[shard]
+	})}))
+	servers[0].Pause()
+	var searching sync.WaitGroup
+	searching.Go(func() { _, _ = f.FindOrder(t.Context(), "ann", sale.NewOrderID(time.Now(), 0)) })
+	defer func() { servers[0].Resume(); searching.Wait() }()
+	testenv.Eventually(t, time.Minute, "a search in the first shard", func() bool { return len(f.search[0]) == 1 })
+	if _, err := f.FindOrder(t.Context(), "ann", sale.NewOrderID(time.Now(), 1)); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("an unknown order of the other shard: %v", err)
+	}
 }
 
 func TestOrderCacheIsBoundedAndKeepsTheLatest(t *testing.T) {
