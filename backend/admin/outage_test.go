@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -15,6 +16,7 @@ import (
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
 
@@ -248,4 +250,24 @@ func TestUnitsThatCannotBeReturnedDelayNoOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Old rehearsals are removed while a shard that does not hold them is down.
+func TestOldRehearsalsAreRemovedWhileAShardIsDown(t *testing.T) {
+	w, servers := newSplitWorld(t)
+	w.saleIn(1, 5)
+	old := storetest.Sale(sale.RehearsalID("shoe", "x"), 5)
+	for i := 0; space.ShardOf(old.ID) != 0; i++ {
+		old.ID = sale.RehearsalID("shoe", fmt.Sprint(i))
+	}
+	old.OpensAt, old.ClosesAt = time.Now().Add(-time.Hour), time.Now().Add(-rehearsalRetention)
+	if _, err := w.store.CreateSale(w.ctx, old); err != nil {
+		t.Fatal(err)
+	}
+	servers[1].Kill()
+	testenv.Run(t, func(ctx context.Context) error { return w.Run(ctx, time.Millisecond) })
+	testenv.Eventually(t, time.Minute, "the rehearsal is removed", func() bool {
+		_, _, err := w.store.Sale(w.ctx, old.ID)
+		return errors.Is(err, sale.ErrNotFound)
+	})
 }

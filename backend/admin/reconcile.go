@@ -67,7 +67,7 @@ func (s *Service) Run(ctx context.Context, interval time.Duration) error {
 	turn := 0
 	loop.Repeat(ctx, interval, s.log, "applying the sales in SQL to Redis", func() error {
 		err := s.RunOnce(ctx)
-		if err == nil && turn%sweepEvery == 0 {
+		if turn%sweepEvery == 0 { // also after an error, which may concern one sale or shard
 			s.sweepRehearsals(ctx)
 		}
 		turn++
