@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"time"
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
@@ -35,9 +36,12 @@ type Settled struct {
 
 // SettledPage is the result for a page of dead orders.
 type SettledPage struct {
-	Orders      []Settled
-	Next        string // After of the next page; empty at the end
-	Unavailable []int  // shards whose dead orders this page and the next pages omit, because they could not be read
+	Orders []Settled
+	Next   string // After of the next page; empty at the end
+	// DiedBefore is that of the request, or else the time of the call. The requests of the next pages have it, so that an
+	// order that dies again after a retry is not selected again.
+	DiedBefore  time.Time
+	Unavailable []int // shards whose dead orders this page and the next pages omit, because they could not be read
 }
 
 // Settle retries or cancels the dead orders that match a filter, oldest first, as Retry and Cancel do. A page may be
@@ -45,11 +49,15 @@ type SettledPage struct {
 //
 // An error means that the remaining orders were not processed; the page holds the results so far. Repeating the call is
 // harmless: a cancelled order is not a dead letter any more, and a retried one that fails again is excluded if
-// DiedBefore is the time of the first call.
+// DiedBefore is that of the first page.
 func (s *DeadLetters) Settle(ctx context.Context, wanted Settlement) (page SettledPage, err error) {
 	if wanted.Limit <= 0 {
 		wanted.Limit = defaultDeadPage
 	}
+	if wanted.DiedBefore.IsZero() {
+		wanted.DiedBefore = time.Now()
+	}
+	page.DiedBefore = wanted.DiedBefore
 	const pages = 20
 	q := wanted.DeadQuery
 	for range pages {

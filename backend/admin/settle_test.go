@@ -156,3 +156,24 @@ func TestSettleDoesNotSettleAnotherOrderWithTheSameID(t *testing.T) {
 	}
 	w.wantTotals("s", 4, 0)
 }
+
+// A retried order that dies again before the next page is not selected again: the first page returns the time that
+// bounds the next ones.
+func TestOrdersThatDieAgainAreNotSettledAgain(t *testing.T) {
+	w := newWorld(t)
+	w.create("drop", 10)
+	first, second := w.makeDead("drop", "a"), w.makeDead("drop", "b")
+	wanted := Settlement{Verb: RetryDead, DeadQuery: queue.DeadQuery{Limit: 1}}
+	for _, want := range []sale.OrderID{first.ID, second.ID} {
+		page, err := w.dead.Settle(w.ctx, wanted)
+		if err != nil || len(page.Orders) != 1 || page.Orders[0].DeadLetter.Message.ID != want || page.Orders[0].Err != nil {
+			t.Fatalf("settled %+v, %v; want order %s", page, err, want)
+		}
+		w.die("drop", page.Orders[0].DeadLetter.Message.Buyer, want)
+		wanted.After, wanted.DiedBefore = page.Next, page.DiedBefore
+	}
+	page, err := w.dead.Settle(w.ctx, wanted)
+	if err != nil || len(page.Orders) != 0 || page.Next != "" {
+		t.Errorf("settled again: %+v, %v", page, err)
+	}
+}

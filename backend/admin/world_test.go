@@ -142,17 +142,22 @@ func (w *world) buy(saleID, buyer string) admission.Decision {
 // makeDead creates a dead letter: a buyer's order that fails permanently.
 func (w *world) makeDead(saleID, buyer string) sale.Order {
 	w.t.Helper()
-	d := w.buy(saleID, buyer)
+	return w.die(saleID, buyer, w.buy(saleID, buyer).OrderID)
+}
+
+// die makes the queued order of a buyer dead.
+func (w *world) die(saleID, buyer string, id sale.OrderID) sale.Order {
+	w.t.Helper()
 	k, err := w.stock.Spread(w.ctx, saleID)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	q := w.queues[w.stock.ShardOf(spread.HomePart(saleID, buyer, k))]
 	b, _, err := queuetest.Take(w.ctx, q, 10, "")
-	if err != nil || len(b.Messages) != 1 || b.Messages[0].ID != d.OrderID {
-		w.t.Fatalf("took %+v, %v; want order %s (%s)", b, err, d.OrderID, d.Outcome)
+	if err != nil || len(b.Messages) != 1 || b.Messages[0].ID != id {
+		w.t.Fatalf("took %+v, %v; want order %s", b, err, id)
 	}
-	if _, err := q.Ack(w.ctx, b.ID, queue.Failure{ID: d.OrderID, Reason: "card stolen", Permanent: true}); err != nil {
+	if _, err := q.Ack(w.ctx, b.ID, queue.Failure{ID: id, Reason: "card stolen", Permanent: true}); err != nil {
 		w.t.Fatal(err)
 	}
 	return b.Messages[0]

@@ -223,13 +223,9 @@ func settledCells(d adminhttp.SettledOrder, dryRun bool) []any {
 // settledAs are the results of the verbs. A cancel may also keep an order that is in the database, or drop a message.
 var settledAs = map[string]string{"retry": "requeued", "cancel": "settled"}
 
-// settleMany settles the selected orders page by page. It skips orders that die after it began: otherwise a retry of
-// orders that fail again would not end.
+// settleMany settles the selected orders page by page. It skips orders that die after it began, by the clock of the
+// backend: otherwise a retry of orders that fail again would not end.
 func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) error {
-	if f.DiedBefore == nil {
-		now := time.Now().UTC()
-		f.DiedBefore = &now
-	}
 	all := adminhttp.SettledPage{DryRun: f.DryRun}
 	var stopped error
 	status := o.p.status()
@@ -240,6 +236,7 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 		}
 		all.Done, all.Failed, all.Orders = all.Done+page.Done, all.Failed+page.Failed, append(all.Orders, page.Orders...)
 		all.Unavailable = append(all.Unavailable, page.Unavailable...)
+		f.DiedBefore, all.DiedBefore = &page.DiedBefore, page.DiedBefore
 		if f.After = page.Next; f.After == "" {
 			break
 		}

@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +126,34 @@ func TestDeadOrdersOfUnavailableShards(t *testing.T) {
 		if code != c.code || stderr != c.stderr || !strings.Contains(stdout, c.stdout) {
 			t.Errorf("sluice %s: exit %d\n%s%s\nwant %d\n%s%s", c.args, code, stdout, stderr, c.code, c.stdout, c.stderr)
 		}
+	}
+}
+
+// The next pages have the time that the backend returned with the first one: the clock of this machine may be wrong.
+func TestDeadOrdersAreSelectedByTheClockOfTheBackend(t *testing.T) {
+	var requests []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		requests = append(requests, string(body))
+		w.Header().Set("Content-Type", "application/json")
+		next := ""
+		if len(requests) == 1 {
+			next = `,"next":"1~"`
+		}
+		fmt.Fprintf(w, `{"dry_run":false,"done":1,"failed":0,"orders":[],"died_before":"2026-11-27T10:00:09.5Z"%s}`, next)
+	}))
+	defer s.Close()
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	if code, stdout, stderr := sluice(t, env, "dead", "retry", "--all"); code != exitOK ||
+		!strings.HasSuffix(stdout, "2 requeued, 0 not\n") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	want := []string{`{"all":true}`, `{"died_before":"2026-11-27T10:00:09.5Z","all":true,"after":"1~"}`}
+	if !slices.Equal(requests, want) {
+		t.Errorf("requests %q, want %q", requests, want)
 	}
 }
 

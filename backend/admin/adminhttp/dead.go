@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"sluice/backend/admin"
 	"sluice/backend/queue"
@@ -117,6 +118,7 @@ type SettledPage struct {
 	Done        int            `json:"done"`
 	Failed      int            `json:"failed"`
 	Orders      []SettledOrder `json:"orders"`
+	DiedBefore  time.Time      `json:"died_before,omitzero"`         // value for the next page
 	Next        string         `json:"next,omitempty"`               // value of after for the next page
 	Unavailable []int          `json:"unavailable_shards,omitempty"` // their dead orders were not processed
 }
@@ -155,8 +157,8 @@ func (h *handlers) settleDead(verb admin.Verb) handler {
 			}
 		}
 		return SettledPage{
-			s.DryRun, len(page.Orders) - failed, failed, httpserver.Bodies(page.Orders, settledJSON), page.Next,
-			page.Unavailable,
+			s.DryRun, len(page.Orders) - failed, failed, httpserver.Bodies(page.Orders, settledJSON), page.DiedBefore.UTC(),
+			page.Next, page.Unavailable,
 		}, err
 	}
 }

@@ -157,7 +157,8 @@ func (d *fakeDead) Cancel(ctx context.Context, id sale.OrderID) (admin.Cancelled
 	return admin.Cancelled{Order: o, UnitReturned: !d.wasRow}, err
 }
 func (d *fakeDead) Settle(ctx context.Context, s admin.Settlement) (admin.SettledPage, error) {
-	return admin.SettledPage{Orders: d.settled, Next: d.next, Unavailable: d.unavailable},
+	before := cmp.Or(s.DiedBefore, time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC))
+	return admin.SettledPage{Orders: d.settled, DiedBefore: before, Next: d.next, Unavailable: d.unavailable},
 		d.record("%s settles %+v because %q", store.Actor(ctx), s, store.Reason(ctx))
 }
 func (d *fakeService) Order(_ context.Context, id sale.OrderID) (admin.OrderDetails, error) {

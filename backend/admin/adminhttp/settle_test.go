@@ -30,7 +30,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	id := servertest.OrderID(5).String()
 	one := `{"order_id":"` + id + `","sale_id":"drop","buyer":"ann","reason":"deadlock","status":"`
 	want := `{"dry_run":false,"done":1,"failed":2,"orders":[` + one + `queued","units":1,"given_back":true},` + one + `dead","units":1,"given_back":false,"error":"it is being cancelled: not possible in this state"},` +
-		one + `dead","units":1,"given_back":false,"error":"it was settled by another request"}],"next":"1~","unavailable_shards":[0]}` + "\n"
+		one + `dead","units":1,"given_back":false,"error":"it was settled by another request"}],"died_before":"2026-11-27T10:00:09Z","next":"1~","unavailable_shards":[0]}` + "\n"
 	if a.Status != 200 || a.Body != want {
 		t.Errorf("%d %s\nwant %s", a.Status, a.Body, want)
 	}
@@ -46,7 +46,7 @@ func TestManyDeadOrdersAreSettled(t *testing.T) {
 	}
 	d.settled, d.next, d.unavailable = nil, "", nil
 	a = s.operate("POST", "/admin/v1/dead/cancel", `{"all":true,"dry_run":true}`)
-	if a.Body != `{"dry_run":true,"done":0,"failed":0,"orders":[]}`+"\n" {
+	if a.Body != `{"dry_run":true,"done":0,"failed":0,"orders":[],"died_before":"2026-11-27T10:00:00Z"}`+"\n" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	wanted = admin.Settlement{Verb: admin.CancelDead, DryRun: true, DeadQuery: queue.DeadQuery{Limit: 100}}
