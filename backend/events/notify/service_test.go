@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,7 +89,8 @@ func TestHangingPushServiceDelaysNoOther(t *testing.T) {
 	sound := newPushService(t, hangs.key)
 	sound.browser = hangs.browser
 	ended := make(chan struct{})
-	t.Cleanup(func() { close(ended) })
+	end := sync.OnceFunc(func() { close(ended) })
+	t.Cleanup(end)
 	hangs.before = func(*http.Request, map[string]string) { <-ended }
 	db.subscribe(t, hangs, "buyer-0", "/hangs")
 	db.subscribe(t, sound, "buyer-1", "/send/1")
@@ -102,10 +104,12 @@ func TestHangingPushServiceDelaysNoOther(t *testing.T) {
 	handle(t, idle(db, hangs), created(1))
 	web := hangs.web()
 	web.Client = bothServices(t, hangs, sound)
-	service(t, db, notify.Config{Web: web, Drain: time.Millisecond})
+	_, stop := service(t, db, notify.Config{Web: web, Drain: patience}) // so that no request is cut
 	testenv.Eventually(t, patience, "the other push service receives its message", func() bool {
 		return len(sound.ids()) == 1
 	})
+	end()
+	stop()
 }
 
 // onWarning is a log that calls a function at each warning.
@@ -128,7 +132,7 @@ func TestUnstoredResultsAreBounded(t *testing.T) {
 	storetest.Exec(t, url, "CREATE TRIGGER stuck BEFORE UPDATE OF settled_at ON notifications "+
 		"WHEN NEW.settled_at IS NOT NULL BEGIN SELECT RAISE(ABORT, 'stuck'); END")
 	sent := make(chan int, 100)
-	s := notify.New(db.Store, notify.Config{Web: sv.web(), Hold: 2 * time.Second, Drain: time.Millisecond,
+	s := notify.New(db.Store, notify.Config{Web: sv.web(), Hold: 6 * time.Second, Drain: patience,
 		Log: slog.New(onWarning{slog.DiscardHandler, func(text string) {
 			if strings.Contains(text, "given up") {
 				sent <- len(sv.payloads())
@@ -145,6 +149,7 @@ func TestUnstoredResultsAreBounded(t *testing.T) {
 	if n := <-sent; n > 64 {
 		t.Errorf("%d messages were sent before a result was stored, want at most 64", n)
 	}
+	storetest.Exec(t, url, "DROP TRIGGER stuck")
 }
 
 func TestRedeliveredEventIsSentOnce(t *testing.T) {
