@@ -105,7 +105,7 @@ func TestHangingPushServiceDelaysNoOther(t *testing.T) {
 	web := hangs.web()
 	web.Client = bothServices(t, hangs, sound)
 	_, stop := service(t, db, notify.Config{Web: web, Drain: patience}) // so that no request is cut
-	testenv.Eventually(t, patience, "the other push service receives its message", func() bool {
+	testenv.Eventually(t, time.Minute, "the other push service receives its message", func() bool {
 		return len(sound.ids()) == 1
 	})
 	end()
