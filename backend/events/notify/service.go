@@ -26,8 +26,8 @@ const (
 	sendTimeout = 15 * time.Second
 	// concurrency is the number of messages that a process sends concurrently, or that wait for perHost.
 	concurrency = 1024
-	// perHost is the number of concurrent requests of a process to one push service, and of requests whose results are
-	// not stored yet, which a crash would repeat. It is the default of outbound.Config.PerHost.
+	// perHost is the number of concurrent requests of a process to one push service: the default of outbound.Config. A
+	// request counts until its result is stored, because a crash would repeat it.
 	perHost = 64
 	// hostWait is how long a leased message waits for perHost. Then it is released, so that a push service that hangs
 	// does not occupy the messages to others.

@@ -245,7 +245,7 @@ func (s *Sender) count(id string, all []Result, lost int) {
 	}
 }
 
-// errInterrupted is the outcome of an attempt whose lease has expired without a result.
+// errInterrupted is the outcome of an attempt without a result, after its lease has expired.
 var errInterrupted = errors.New("the sending process ended during the attempt, or could not store its result")
 
 // send posts one delivery. It always returns a result. An interrupted attempt counts as failed, so that a delivery

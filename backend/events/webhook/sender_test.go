@@ -523,7 +523,7 @@ func TestFailingStoreLosesNoDelivery(t *testing.T) {
 	}
 }
 
-// crashing is a store whose processes crash when they have leased the delivery poison.
+// crashing is a store in which a process crashes when it has leased the delivery poison.
 type crashing struct {
 	*Store
 	poison  string
