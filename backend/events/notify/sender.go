@@ -13,17 +13,23 @@ import (
 
 // attempt makes one attempt to send a message, or releases it if its push service is busy for hostWait.
 func (s *Service) attempt(ctx context.Context, v Delivery) Result {
-	wait, cancel := context.WithTimeout(ctx, min(hostWait, s.cfg.Hold/4))
-	defer cancel()
-	release, err := s.hosts.acquire(wait, v.Subscription.Endpoint)
-	if err != nil {
-		return Result{Delivery: v, Outcome: Released, Wait: s.backoff(1)}
+	r := Result{Delivery: v}
+	e, left, outcome, err := s.check(v)
+	var retryAfter time.Duration
+	if err == nil {
+		wait, cancel := context.WithTimeout(ctx, min(hostWait, s.cfg.Hold/4))
+		defer cancel()
+		if r.release, err = s.hosts.acquire(wait, v.Subscription.Endpoint); err != nil {
+			r.Outcome, r.Wait = Released, s.backoff(3)
+			return r
+		}
+		outcome, retryAfter, err = s.send(ctx, v.Subscription, e, left)
 	}
-	outcome, retryAfter, err := s.send(ctx, v)
 	if err != nil && ctx.Err() != nil { // interrupted by a stop: not a failure of the push service
-		return Result{Delivery: v, Outcome: Released, release: release}
+		r.Outcome = Released
+		return r
 	}
-	r := Result{Delivery: v, Outcome: outcome, release: release}
+	r.Outcome = outcome
 	if outcome == Failed {
 		if v.Attempts < s.cfg.MaxAttempts {
 			r.Wait = max(s.backoff(v.Attempts), retryAfter)
@@ -39,8 +45,29 @@ func (s *Service) attempt(ctx context.Context, v Delivery) Result {
 	return r
 }
 
+// check returns the event of a message and the rest of its lifetime. With an error, it returns the outcome of the
+// message, which is not sent.
+func (s *Service) check(v Delivery) (e events.Event, left time.Duration, outcome Outcome, err error) {
+	if v.Subscription.ID == 0 {
+		return e, 0, Gone, errors.New("the subscription was deleted")
+	}
+	if v.Attempts > s.cfg.MaxAttempts { // no process has recorded a result
+		return e, 0, Failed, fmt.Errorf("%d processes ended during an attempt", v.Attempts-1)
+	}
+	if e, err = events.Decode(v.Body); err != nil {
+		return e, 0, Refused, err
+	}
+	left = lifetime(e.Type) - max(v.LeasedAt.Sub(e.At), 0)
+	if left <= 0 {
+		return e, 0, Expired, errors.New("the event is too old")
+	}
+	return e, left, "", nil
+}
+
 // send makes one attempt within its time limit; see WebConfig.send. It returns panics as errors.
-func (s *Service) send(ctx context.Context, v Delivery) (outcome Outcome, retryAfter time.Duration, err error) {
+func (s *Service) send(
+	ctx context.Context, to Subscription, e events.Event, ttl time.Duration,
+) (outcome Outcome, retryAfter time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, min(sendTimeout, s.cfg.Hold/2))
 	defer cancel()
 	defer func() {
@@ -48,21 +75,7 @@ func (s *Service) send(ctx context.Context, v Delivery) (outcome Outcome, retryA
 			outcome, err = Failed, fmt.Errorf("panic: %v", p)
 		}
 	}()
-	if v.Subscription.ID == 0 {
-		return Gone, 0, errors.New("the subscription was deleted")
-	}
-	if v.Attempts > s.cfg.MaxAttempts { // no process has recorded a result
-		return Failed, 0, fmt.Errorf("%d processes ended during an attempt", v.Attempts-1)
-	}
-	e, err := events.Decode(v.Body)
-	if err != nil {
-		return Refused, 0, err
-	}
-	left := lifetime(e.Type) - max(v.LeasedAt.Sub(e.At), 0)
-	if left <= 0 {
-		return Expired, 0, errors.New("the event is too old")
-	}
-	return s.cfg.Web.send(ctx, v.Subscription, e, left)
+	return s.cfg.Web.send(ctx, to, e, ttl)
 }
 
 // record retries until the results are stored or the leases have expired; then the messages may be sent again.

@@ -112,6 +112,35 @@ func TestHangingPushServiceDelaysNoOther(t *testing.T) {
 	stop()
 }
 
+// A message that is too old is dropped although its push service hangs.
+func TestOldMessageToAHangingPushServiceIsDropped(t *testing.T) {
+	t.Parallel()
+	db, hangs := openStore(t), newPushService(t, newKey(t))
+	ended := make(chan struct{})
+	end := sync.OnceFunc(func() { close(ended) })
+	t.Cleanup(end)
+	begun := make(chan struct{}, 2000)
+	hangs.before = func(*http.Request, map[string]string) { begun <- struct{}{}; <-ended }
+	db.subscribe(t, hangs, "buyer-0", "/hangs")
+	var batch []events.Event
+	for n := range 900 {
+		e := created(n + 2)
+		e.Buyer = "buyer-0"
+		batch = append(batch, e)
+	}
+	handle(t, idle(db, hangs), batch...)
+	s, stop := service(t, db, notify.Config{Web: hangs.web(), Drain: patience, MaxAttempts: 1000})
+	for range 64 { // all requests that are made concurrently
+		<-begun
+	}
+	old := created(1)
+	old.Buyer, old.At = "buyer-0", begin.Add(-2*time.Hour)
+	handle(t, s, old)
+	testenv.Eventually(t, patience, "the old message is dropped", func() bool { return waiting(t, db) == 900 })
+	end()
+	stop()
+}
+
 // onWarning is a log that calls a function at each warning.
 type onWarning struct {
 	slog.Handler
