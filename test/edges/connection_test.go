@@ -132,8 +132,8 @@ func (g *generator) header() string {
 	}
 	return g.pick(words(`Accept Accept accept-language Accept-Encoding User-Agent X-Any X_Any Accept_Language Cookie Range
 		Traceparent Tracestate Content-Type Token Idempotency-Key X-Request-Id If-None-Match If-Modified-Since If-Range
-		If-Match If-Unmodified-Since Content-Range Authorization Upgrade TE Trailer Via Keep-Alive Referer Expect X-Real-IP Forwarded
-		Last-Event-ID Webhook-Id Date Max-Forwards Content-Encoding Sluice-Sale X-Accel-Redirect HTTP2-Settings Pragma
+		If-Match If-Unmodified-Since Content-Range Authorization Upgrade TE Trailer Via Keep-Alive Referer Expect X-Real-IP
+		Forwarded Last-Event-ID Webhook-Id Date Max-Forwards Content-Encoding Sluice-Sale X-Accel-Redirect HTTP2-Settings Pragma
 		Cache-Control X-Http-Method-Override Content-Language Content-Disposition Server Depth Destination`)...) +
 		":" + g.pick(" ", "", "  ") + g.pick("a", "a b", `"c"`, "", "d,e", "é", "a:b", "text/html", "text/html;q=1", "gzip",
 		"192.0.2.1", "2001:db8::1", "Bearer a.b.c", "bearer  x", "Basic x", "bytes=0-1", "*", "chunked", "100-continue",
