@@ -70,6 +70,9 @@ func (g *generator) request(method string, last bool) string {
 	for range g.IntN(6) {
 		lines = append(lines, g.header())
 	}
+	if method == "OPTIONS" && g.IntN(2) == 0 {
+		lines = append(lines, "Access-Control-Request-Method: PUT", "Origin: "+g.pick("https://shop.example", "http://x"))
+	}
 	body := ""
 	switch kind := g.IntN(6); {
 	case kind == 0:
@@ -133,8 +136,8 @@ func (g *generator) header() string {
 	return g.pick(words(`Accept Accept accept-language Accept-Encoding User-Agent X-Any X_Any Accept_Language Cookie Range
 		Traceparent Tracestate Content-Type Token Idempotency-Key X-Request-Id If-None-Match If-Modified-Since If-Range
 		If-Match If-Unmodified-Since Content-Range Authorization Upgrade TE Trailer Via Keep-Alive Referer Expect X-Real-IP
-		Forwarded Last-Event-ID Webhook-Id Date Max-Forwards Content-Encoding Sluice-Sale X-Accel-Redirect HTTP2-Settings Pragma
-		Cache-Control X-Http-Method-Override Content-Language Content-Disposition Server Depth Destination`)...) +
+		Forwarded Last-Event-ID Webhook-Id Date Max-Forwards Content-Encoding Sluice-Sale X-Accel-Redirect HTTP2-Settings
+		Pragma Cache-Control X-Http-Method-Override Content-Language Content-Disposition Server Depth Destination`)...) +
 		":" + g.pick(" ", "", "  ") + g.pick("a", "a b", `"c"`, "", "d,e", "é", "a:b", "text/html", "text/html;q=1", "gzip",
 		"192.0.2.1", "2001:db8::1", "Bearer a.b.c", "bearer  x", "Basic x", "bytes=0-1", "*", "chunked", "100-continue",
 		`"`, `\`, "\xff", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "Sat, 01 Nov 2025 00:00:00 GMT",
