@@ -54,13 +54,3 @@ func (x *exchange) setOrigin(ctx *fasthttp.RequestCtx) {
 	h.Set(fasthttp.HeaderAccessControlExposeHeaders, corsExposed)
 	h.Add(fasthttp.HeaderVary, fasthttp.HeaderOrigin)
 }
-
-// setOriginOfUnread is allowOrigin and setOrigin for a request whose head is valid and whose body is not read.
-func (g *Gateway) setOriginOfUnread(ctx *fasthttp.RequestCtx) {
-	var x exchange
-	var ok bool
-	if x.path, ok = decodePath(nil, splitTarget(ctx.Request.Header.RequestURI())); ok && x.ReadHeaders(ctx) {
-		g.allowOrigin(&x)
-		x.setOrigin(ctx)
-	}
-}

@@ -32,11 +32,10 @@ func (g *Gateway) Handler(ctx *fasthttp.RequestCtx) {
 
 // handle writes the response. client is nil if the connection was not accepted by Serve.
 func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *proxy.Conn) {
-	if !g.parse(ctx, x) {
+	p := g.policy.Load()
+	if !g.parse(ctx, p, x, client) {
 		return
 	}
-	p := g.policy.Load()
-	x.Client = clientAddress(p.trusted, client, x.Client, x.Headers.Forwarded)
 	if g.handleReserved(ctx, x) {
 		return
 	}
@@ -61,25 +60,28 @@ func (g *Gateway) handle(ctx *fasthttp.RequestCtx, x *exchange, client *proxy.Co
 	g.forward(ctx, x)
 }
 
-// parse decodes the path and the headers. It returns false if it has rejected the request.
-func (g *Gateway) parse(ctx *fasthttp.RequestCtx, x *exchange) bool {
-	var ok bool
-	x.path, ok = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI()))
-	ok = x.ReadHeaders(ctx) && ok
+// parse decodes the path and the headers, and finds the client. It returns false if it has rejected the request.
+func (g *Gateway) parse(ctx *fasthttp.RequestCtx, p *snapshot, x *exchange, client *proxy.Conn) bool {
+	var isPath bool
+	x.path, isPath = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI()))
+	isHead := x.ReadHeaders(ctx)
 	g.joinTrace(x)
-	if !ok {
-		g.metrics.malformed.Inc()
-		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
-		ctx.SetConnectionClose()
-		return false
-	}
-	if ctx.IsConnect() || ctx.IsTrace() {
+	if isPath && isHead && (ctx.IsConnect() || ctx.IsTrace()) {
 		allowed := "GET, HEAD, POST"
 		if policy.ReservedPath(x.path) == policy.HealthPath {
 			allowed = "GET, HEAD"
 		}
 		ctx.Response.Header.Set(fasthttp.HeaderAllow, allowed)
 		respond(ctx, fasthttp.StatusMethodNotAllowed, bodyNotAllowed)
+		ctx.SetConnectionClose()
+		return false
+	}
+	if isHead {
+		x.Client = clientAddress(p.trusted, client, x.Client, x.Headers.Forwarded)
+	}
+	if !isPath || !isHead {
+		g.metrics.malformed.Inc()
+		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
 		ctx.SetConnectionClose()
 		return false
 	}

@@ -137,7 +137,7 @@ func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
 		respond(ctx, fasthttp.StatusRequestHeaderFieldsTooLarge, bodyHeadTooLarge)
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		respond(ctx, fasthttp.StatusRequestEntityTooLarge, bodyTooLarge)
-		g.setOriginOfUnread(ctx)
+		g.identifyUnread(ctx, &x)
 	default:
 		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
 	}
@@ -147,6 +147,20 @@ func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	g.metrics.responded(ctx.Response.StatusCode())
 	if g.access != nil {
 		g.access.add(ctx, &x)
+	}
+}
+
+// identifyUnread finds the client and the origin of a request whose head is valid and whose body is not read.
+func (g *Gateway) identifyUnread(ctx *fasthttp.RequestCtx, x *exchange) {
+	if !x.ReadHeaders(ctx) {
+		return
+	}
+	client, _ := ctx.Conn().(*proxy.Conn)
+	x.Client = clientAddress(g.policy.Load().trusted, client, x.Client, x.Headers.Forwarded)
+	var ok bool
+	if x.path, ok = decodePath(nil, splitTarget(ctx.Request.Header.RequestURI())); ok {
+		g.allowOrigin(x)
+		x.setOrigin(ctx)
 	}
 }
 

@@ -39,10 +39,12 @@ func edgesWriteTheSameLog(t *testing.T, socket bool) {
 		request("POST", "/healthz", last),
 		request("GET", "/admin", last),
 		request("GET", "/a//b", last),
+		request("GET", "/a//b", "X-Forwarded-For: 192.0.2.4", last),
 		request("GET", "/", "Token: a", "Token: b", last),
 		request("GET", "/broken", "X-Forwarded-For: 192.0.2.3", last),
 		"nonsense\r\n\r\n",
 		post("Content-Length: 17000"),
+		post("X-Forwarded-For: 192.0.2.5", "Content-Length: 17000"),
 	}
 	logs := make([][]string, len(both))
 	for i, e := range both {
