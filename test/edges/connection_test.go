@@ -67,9 +67,7 @@ func (g *generator) request(method string, last bool) string {
 		method + " " + g.target() + " HTTP/1." + version, "Host: " + g.pick("x", "Shop.Example:80", "[::1]", "a_b"),
 		"X-Forwarded-For: " + g.client,
 	}
-	for range g.IntN(6) {
-		lines = append(lines, g.header())
-	}
+	lines = append(lines, g.headers()...)
 	if method == "OPTIONS" && g.IntN(2) == 0 {
 		lines = append(lines, "Access-Control-Request-Method: PUT", "Origin: "+g.pick("https://shop.example", "http://x"))
 	}
@@ -114,6 +112,14 @@ func (g *generator) target() string {
 		path += "?" + g.join(3, words("a = & / .. % %zz ? %00 %2e lang=zh \xff // \\ wait=1s")...)
 	}
 	return path
+}
+
+// headers returns up to five header lines.
+func (g *generator) headers() (lines []string) {
+	for range g.IntN(6) {
+		lines = append(lines, g.header())
+	}
+	return lines
 }
 
 func (g *generator) header() string {

@@ -3,6 +3,7 @@ package edges
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 // edge is one of the two edges, running, with its own backend.
 type edge struct {
 	name, address string
+	tls           *tls.Config // of clients; nil: plain HTTP
 	backend       *backend
 	log           func() string // the access log so far
 	metrics       func() string // as Prometheus gets them
@@ -51,6 +53,7 @@ type options struct {
 	policy        string
 	socket        bool // the backend listens on a Unix socket
 	proxyProtocol bool
+	tls           bool
 	perClient     int
 	cors          []string
 	redis         *testenv.Redis // for rules of the fleet
@@ -59,15 +62,32 @@ type options struct {
 	sampling      tracing.Sampling // of the spans
 }
 
-// shared returns the settings that both edges have.
-func (o options) shared(b *backend) edgeconfig.Shared {
-	return edgeconfig.Shared{
-		Upstreams:     []string{b.address},
+// shared returns the settings that both edges have. With TLS, it sets e.tls.
+func (o options) shared(t *testing.T, e *edge) edgeconfig.Shared {
+	t.Helper()
+	s := edgeconfig.Shared{
+		Upstreams:     []string{e.backend.address},
 		Secret:        secret,
 		ProxyProtocol: o.proxyProtocol,
 		PerClient:     o.perClient,
 		CORSOrigins:   o.cors,
 	}
+	if o.tls {
+		dir := t.TempDir()
+		s.TLSCert, s.TLSKey = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+		e.tls = &tls.Config{RootCAs: testenv.Certificate(t, s.TLSCert, s.TLSKey, 1), ServerName: "127.0.0.1"}
+	}
+	return s
+}
+
+// dial connects to the edge. protocol is that of TLS (ALPN).
+func (e *edge) dial(protocol string) (net.Conn, error) {
+	if e.tls == nil {
+		return net.Dial("tcp", e.address)
+	}
+	config := e.tls.Clone()
+	config.NextProtos = []string{protocol}
+	return tls.Dial("tcp", e.address, config)
 }
 
 // fleet returns a client for rules of the fleet, or nil.
@@ -108,7 +128,7 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	status := testenv.FreeAddress(t)
 	e.metrics = func() string { return page(t, "http://"+status+"/metrics") }
 	cfg := nginx.Config{
-		Shared:  o.shared(b),
+		Shared:  o.shared(t, e),
 		Listen:  e.address,
 		Status:  status,
 		Policy:  policy,
@@ -220,9 +240,10 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 	if o.spans != nil {
 		spans = edgetrace.New(o.spans)
 	}
+	e := &edge{name: "gateway", backend: b, policy: policy}
 	g, err := gateway.New(
 		gateway.Config{
-			Shared:     o.shared(b),
+			Shared:     o.shared(t, e),
 			Registry:   registry,
 			PolicyPath: policy,
 			AccessLog:  file,
@@ -245,7 +266,7 @@ func startGateway(t *testing.T, o options, answer http.HandlerFunc) *edge {
 		}
 		_ = file.Close()
 	})
-	e := &edge{name: "gateway", address: ln.Addr().String(), backend: b, policy: policy, stop: cancel}
+	e.address, e.stop = ln.Addr().String(), cancel
 	status := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	t.Cleanup(status.Close)
 	e.metrics = func() string { return page(t, status.URL) }
@@ -282,7 +303,7 @@ func (e *edge) wait(t *testing.T, ended chan error, o options) {
 			t.Fatalf("%s did not start: %v", e.name, err)
 		default:
 		}
-		c, err := net.Dial("tcp", e.address)
+		c, err := e.dial("http/1.1")
 		if err != nil {
 			return false
 		}

@@ -33,7 +33,7 @@ var ofConnection = []string{"Server", "Date", "Connection", "Keep-Alive", "Trans
 // requests if they are not GET, because responses to HEAD have no body.
 func (e *edge) send(t *testing.T, raw string, methods ...string) received {
 	t.Helper()
-	c, err := net.Dial("tcp", e.address)
+	c, err := e.dial("http/1.1")
 	if err != nil {
 		t.Fatal(err)
 	}
