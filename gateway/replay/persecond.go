@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 )
@@ -37,7 +36,7 @@ func (p *perSecond) percentiles() Percentiles {
 	for _, n := range p.seconds {
 		total += n
 	}
-	counts := slices.SortedFunc(maps.Keys(p.seconds), cmp.Compare[int64])
+	counts := slices.Sorted(maps.Keys(p.seconds))
 	at := func(percent int64) int64 {
 		index := nearestRank(total, percent)
 		for _, c := range counts {
