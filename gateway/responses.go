@@ -150,7 +150,7 @@ func (g *Gateway) respondUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	}
 }
 
-// identifyUnread finds the client and the origin of a request whose head is valid and whose body is not read.
+// identifyUnread finds the client and the origin of a request with a valid head and a body that is not read.
 func (g *Gateway) identifyUnread(ctx *fasthttp.RequestCtx, x *exchange) {
 	if !x.ReadHeaders(ctx) {
 		return
