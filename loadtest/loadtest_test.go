@@ -220,7 +220,7 @@ func TestInterruptedRunFails(t *testing.T) {
 		script  string
 		env     []string
 		isHeld  func(*http.Request) bool // by the server, until the run ends
-		reached string                   // a path whose first request is followed by the interrupt
+		reached string                   // the interrupt follows the first request for this path
 	}{
 		"before the end": {"soak", []string{"RATE=5", "DURATION=1h"}, func(*http.Request) bool { return false }, "/v1/orders/"},
 		// smoke.js requests /healthz two seconds after the last buyer has come.
