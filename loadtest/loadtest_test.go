@@ -216,13 +216,14 @@ func TestSoakWithoutRestocksFails(t *testing.T) {
 // A run that is interrupted before its end fails, and so does one that is interrupted while the last buyers still wait.
 func TestInterruptedRunFails(t *testing.T) {
 	isPurchase := func(r *http.Request) bool { return r.Method == http.MethodPost }
+	isNone := func(*http.Request) bool { return false }
 	for name, c := range map[string]struct {
 		script  string
 		env     []string
 		isHeld  func(*http.Request) bool // by the server, until the run ends
 		reached string                   // the interrupt follows the first request for this path
 	}{
-		"before the end": {"soak", []string{"RATE=5", "DURATION=1h"}, func(*http.Request) bool { return false }, "/v1/orders/"},
+		"before the end": {"soak", []string{"RATE=5", "DURATION=1h"}, isNone, "/v1/orders/"},
 		// smoke.js requests /healthz two seconds after the last buyer has come.
 		"at the end": {"smoke", []string{"RATE=2", "DURATION=1s"}, isPurchase, "/healthz"},
 	} {

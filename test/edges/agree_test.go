@@ -638,8 +638,8 @@ func TestEdgesBoundConcurrentRequestsAlike(t *testing.T) {
 	}
 }
 
-// No backend gets If-Match and If-Unmodified-Since, and nginx does not evaluate them for a page in its cache. It does not
-// evaluate "If-None-Match: *" either, because backends do not.
+// No backend gets If-Match and If-Unmodified-Since, and nginx does not evaluate them for a page in its cache. It does
+// not evaluate "If-None-Match: *" either, because backends do not.
 func TestPreconditionsOfPagesHaveNoEffect(t *testing.T) {
 	both := startBoth(t, options{policy: limitless}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=1000")
