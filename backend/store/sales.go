@@ -115,8 +115,7 @@ func (s *Store) SetDetails(ctx context.Context, id string, to sale.Details) (sal
 
 // SaleSummaries returns every sale that is not archived, without its details, oldest first.
 func (s *Store) SaleSummaries(ctx context.Context) ([]SaleSummary, error) {
-	return ViewRows(ctx, s.DB, "store: sales", scanSale, selectSales+`
-		WHERE NOT EXISTS (SELECT 1 FROM archives WHERE archives.sale_id = sales.id) ORDER BY created_at, id`)
+	return ViewRows(ctx, s.DB, "store: sales", scanSale, selectSales+" WHERE archived = 0 ORDER BY created_at, id")
 }
 
 // WidestSale returns the sale with the most segments that is not archived, or the zero value if none has several.
