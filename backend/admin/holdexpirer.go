@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
@@ -144,7 +145,7 @@ func returnUnits(
 			n, err := returnUnitsOf(ctx, db, stock, id, some)
 			returned += n
 			failures = append(failures, err)
-			down[shard] = errors.Is(err, sale.ErrUnavailable)
+			down[shard] = admission.ConcernsOthers(err)
 		}
 	}
 	counters.returned.Add(float64(returned))

@@ -252,6 +252,50 @@ func TestUnitsThatCannotBeReturnedDelayNoOthers(t *testing.T) {
 	}
 }
 
+// A sale with a key of the wrong type does not stop the others of its shard: their units are returned, and Redis gets
+// their changes.
+func TestBrokenSaleStopsNoOthers(t *testing.T) {
+	for name, key := range map[string]func(keyspace.Shard, string) string{
+		"sale": keyspace.Shard.Sale, "stock": keyspace.Shard.Stock, "buyers": keyspace.Shard.Buyers,
+		"returns": keyspace.Shard.Returns,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var ids []string // in one shard: the broken sale, one that is changed, and one that Redis loses
+			for i := 0; len(ids) < 3; i++ {
+				if id := fmt.Sprint("sale-", i); space.ShardOf(id) == 0 {
+					ids = append(ids, id)
+				}
+			}
+			rows := slices.Concat(w.sellHeld(ids[0], 5, "ann"), w.sellHeld(ids[1], 5, "ann"))
+			w.create(ids[2], 5)
+			w.elapse(rows...)
+			for _, id := range ids[:2] {
+				if _, err := w.store.SetSwitch(w.ctx, id, sale.Paused); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.lose(ids[2])
+			broken := key(space.ShardOf(ids[0]), ids[0])
+			w.redis.Client().Del(w.ctx, broken)
+			w.redis.Client().SAdd(w.ctx, broken, "a set")
+			if err := w.returner().RunOnce(w.ctx); err == nil {
+				t.Error("the unit of the broken sale was returned")
+			}
+			if v := w.view(ids[1]); v.Left != 5 {
+				t.Errorf("%d units of the other sale are left, want 5", v.Left)
+			}
+			_ = w.RunOnce(w.ctx)
+			if v := w.view(ids[1]); v.State != sale.StatePaused {
+				t.Errorf("the other sale is %s, want paused", v.State)
+			}
+			if _, err := w.stock.View(w.ctx, ids[2]); err != nil {
+				t.Errorf("the lost sale: %v", err)
+			}
+		})
+	}
+}
+
 // Old rehearsals are removed while a shard that does not hold them is down.
 func TestOldRehearsalsAreRemovedWhileAShardIsDown(t *testing.T) {
 	w, servers := newSplitWorld(t)

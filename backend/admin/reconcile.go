@@ -115,7 +115,9 @@ func (s *Service) RunOnce(ctx context.Context) error {
 	s.knownMu.Unlock()
 	var failures []error
 	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
-		failures = append(failures, s.reconcile(ctx, byShard[shard]))
+		if err := s.reconcile(ctx, byShard[shard]); err != nil {
+			failures = append(failures, fmt.Errorf("admin: reconcile: %w", err))
+		}
 	}
 	return errors.Join(failures...)
 }
@@ -137,9 +139,10 @@ func (s *Service) reconcile(ctx context.Context, all []admission.SalePart) error
 		parts[i] = p.Part()
 	}
 	versions, err := s.stock.Versions(ctx, parts)
-	if err != nil {
-		return fmt.Errorf("admin: reconcile: %w", err)
+	if admission.ConcernsOthers(err) {
+		return err
 	}
+	failures := []error{err}
 	var missing, outdated []admission.SalePart
 	for i, p := range all {
 		switch version, held := versions[parts[i]]; {
@@ -149,13 +152,11 @@ func (s *Service) reconcile(ctx context.Context, all []admission.SalePart) error
 			outdated = append(outdated, p)
 		}
 	}
-	var failures []error
 	if len(missing) > 0 {
-		if err := s.stock.LoadAll(ctx, missing, s.store.OrdersOf); err != nil {
-			failures = append(failures, fmt.Errorf("admin: reconcile: %w", err))
-			if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
-				return errors.Join(failures...)
-			}
+		err := s.stock.LoadAll(ctx, missing, s.store.OrdersOf)
+		failures = append(failures, err)
+		if admission.ConcernsOthers(err) || err != nil && ctx.Err() != nil {
+			return errors.Join(failures...)
 		}
 		outdated = append(outdated, missing...) // another process may have loaded an older version
 	}
@@ -164,10 +165,8 @@ func (s *Service) reconcile(ctx context.Context, all []admission.SalePart) error
 		if errors.Is(err, admission.ErrNotLoaded) { // loading it failed, or Redis lost it again: the next call loads it
 			continue
 		}
-		if err != nil {
-			failures = append(failures, fmt.Errorf("admin: reconcile: %w", err))
-		}
-		if errors.Is(err, sale.ErrUnavailable) || ctx.Err() != nil {
+		failures = append(failures, err)
+		if admission.ConcernsOthers(err) || ctx.Err() != nil {
 			break
 		}
 	}

@@ -194,7 +194,19 @@ func parseNumbers(text string, to ...*int64) error {
 	return nil
 }
 
+// errRejected reports that Redis has rejected a command permanently, for example because a key of the sale has the
+// wrong type.
+var errRejected = errors.New("Redis rejects the command")
+
 // unavailable wraps sale.ErrUnavailable with the operation. It hides the type of err.
 func unavailable(what string, err error) error {
+	if _, answered := errors.AsType[redis.Error](err); answered && !redisconn.Unavailable(err) {
+		return fmt.Errorf("admission: %s: %w: %w: %v", what, sale.ErrUnavailable, errRejected, err)
+	}
 	return fmt.Errorf("admission: %s: %w: %v", what, sale.ErrUnavailable, err)
+}
+
+// ConcernsOthers reports whether an error of one sale, such as that of an unavailable shard, also concerns other sales.
+func ConcernsOthers(err error) bool {
+	return errors.Is(err, sale.ErrUnavailable) && !errors.Is(err, errRejected)
 }

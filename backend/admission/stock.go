@@ -208,9 +208,12 @@ func (s *Stock) LastSerial(ctx context.Context, of spread.Part) (int64, error) {
 }
 
 // Versions returns the version of the definition of each of these parts in Redis. It omits parts that Redis does not
-// hold completely. An error wraps sale.ErrUnavailable.
-func (s *Stock) Versions(ctx context.Context, parts []spread.Part) (map[spread.Part]int64, error) {
-	versions := make(map[spread.Part]int64, len(parts))
+// hold completely. An error wraps sale.ErrUnavailable; if it does not concern others, the versions are those of the
+// other parts.
+func (s *Stock) Versions(
+	ctx context.Context, parts []spread.Part,
+) (versions map[spread.Part]int64, failed error) {
+	versions = make(map[spread.Part]int64, len(parts))
 	for some := range slices.Chunk(parts, salesPerRead) {
 		have, left := make([]*redis.StringCmd, len(some)), make([]*redis.IntCmd, len(some))
 		cmds, _ := s.cfg.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -221,7 +224,9 @@ func (s *Stock) Versions(ctx context.Context, parts []spread.Part) (map[spread.P
 			return nil
 		})
 		if err := redisconn.PipelineError(cmds); err != nil {
-			return nil, unavailable("versions of sales", err)
+			if failed = unavailable("versions of sales", err); ConcernsOthers(failed) {
+				return nil, failed
+			}
 		}
 		for i, part := range some {
 			if version, err := have[i].Int64(); err == nil && left[i].Val() == 1 {
@@ -229,7 +234,7 @@ func (s *Stock) Versions(ctx context.Context, parts []spread.Part) (map[spread.P
 			}
 		}
 	}
-	return versions, nil
+	return versions, failed
 }
 
 // Remove deletes a sale from Redis, each part in one step. The queue must not hold orders of the sale, and SQL must not
