@@ -230,17 +230,26 @@ func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, 
 	return sale.StatusQueued, err
 }
 
+// errNoUnitYet reports that a dead order has no unit, and that none of another segment could be moved in time.
+var errNoUnitYet = errors.New("no unit could be moved to its segment")
+
 // requeue puts a dead order back on the queue. If it has no unit and its segment has none, a unit of another segment is
-// moved first.
+// moved first. If that fails, the error wraps errNoUnitYet.
 func (s *DeadLetters) requeue(ctx context.Context, shard Shard, o sale.Order) error {
 	k, err := s.stock.Spread(ctx, o.SaleID)
 	if s.refillers == nil || err != nil || k < 2 {
 		return shard.RetryDead(ctx, o.ID)
 	}
-	return s.refillers.Retry(ctx, spread.HomePart(o.SaleID, o.Buyer, k), func() (lacksUnit bool, err error) {
+	var lacked bool
+	err = s.refillers.Retry(ctx, spread.HomePart(o.SaleID, o.Buyer, k), func() (lacksUnit bool, err error) {
 		err = shard.RetryDead(ctx, o.ID)
-		return errors.Is(err, queue.ErrNoUnit), err
+		lacked = errors.Is(err, queue.ErrNoUnit)
+		return lacked, err
 	})
+	if lacked && errors.Is(err, sale.ErrUnavailable) {
+		err = fmt.Errorf("order %s: %w: %w", o.ID, errNoUnitYet, err)
+	}
+	return err
 }
 
 // retriedBefore returns the status of an order without a dead letter that an earlier or concurrent Retry requeued. If

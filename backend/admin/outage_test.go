@@ -16,6 +16,7 @@ import (
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
 )
@@ -208,6 +209,38 @@ func wantUnavailable(t *testing.T, err error, shards ...int) {
 	}
 	if ok && !strings.Contains(err.Error(), fmt.Sprint(shards[len(shards)-1])) {
 		t.Errorf("the message %q does not name shard %d", err, shards[len(shards)-1])
+	}
+}
+
+// A dead order that needs a unit of a segment that is down does not stop those after it.
+func TestDeadOrderWithoutAUnitStopsNoOthers(t *testing.T) {
+	w, servers := newSplitWorld(t)
+	wanted := storetest.Sale(nameIn(0), 6)
+	wanted.Spread = shards
+	if _, err := w.Create(w.ctx, wanted); err != nil {
+		t.Fatal(err)
+	}
+	var dead []sale.OrderID // in shard 0
+	for i := 0; len(dead) < 2; i++ {
+		if buyer := fmt.Sprint("b", i); spread.Home(buyer, shards) == 0 {
+			dead = append(dead, w.makeDead(wanted.ID, buyer).ID)
+		}
+	}
+	c, shard := servers[0].Client(), keyspace.Shard(0)
+	letter := c.HGet(w.ctx, shard.Dead().Letters(), dead[0].String()).Val()
+	letter = strings.Replace(letter, "{", `{"unit":"none",`, 1)
+	if err := errors.Join(c.HSet(w.ctx, shard.Dead().Letters(), dead[0].String(), letter).Err(),
+		c.Set(w.ctx, shard.Stock(wanted.ID), 0, 0).Err()); err != nil {
+		t.Fatal(err)
+	}
+	servers[1].Kill()
+	page, err := w.dead.Settle(w.ctx, Settlement{Verb: RetryDead, DeadQuery: queue.DeadQuery{SaleID: wanted.ID}})
+	if err != nil || len(page.Orders) != 2 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	if one, other := page.Orders[0], page.Orders[1]; one.DeadLetter.Message.ID != dead[0] ||
+		!errors.Is(one.Err, sale.ErrUnavailable) || other.Err != nil || other.Status != sale.StatusQueued {
+		t.Errorf("%+v, then %+v", one, other)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"sluice/backend/admission"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 )
@@ -31,7 +32,7 @@ type Settled struct {
 	DeadLetter   queue.DeadLetter
 	Status       sale.Status // dead after a dry run or an error
 	UnitReturned bool        // the unit is on sale again
-	Err          error       // why the order was not settled: it does not exist any more, or its state does not allow it
+	Err          error       // why this order was not settled, for example because it does not exist any more
 }
 
 // SettledPage is the result for a page of dead orders.
@@ -47,7 +48,8 @@ type SettledPage struct {
 // Settle retries or cancels the dead orders that match a filter, oldest first, as Retry and Cancel do. A page may be
 // short or empty although more pages follow.
 //
-// An error means that the remaining orders were not processed; the page holds the results so far. Repeating the call is
+// An error that may concern other orders as well, such as an unavailable store, ends the call: the remaining orders are
+// not processed, and the page holds the results so far. Repeating the call is
 // harmless: a cancelled order is not a dead letter any more, and a retried one that fails again is excluded if
 // DiedBefore is that of the first page.
 func (s *DeadLetters) Settle(ctx context.Context, wanted Settlement) (page SettledPage, err error) {
@@ -74,10 +76,13 @@ func (s *DeadLetters) Settle(ctx context.Context, wanted Settlement) (page Settl
 			if !wanted.DryRun {
 				s.settle(ctx, wanted.Verb, &settled)
 			}
-			if err := settled.Err; err != nil && !errors.Is(err, sale.ErrNotFound) && !errors.Is(err, sale.ErrConflict) {
+			if err := settled.Err; admission.ConcernsOthers(err) && !errors.Is(err, errNoUnitYet) {
 				return page, err
 			}
 			page.Orders = append(page.Orders, settled)
+			if ctx.Err() != nil {
+				return page, ctx.Err()
+			}
 		}
 		page.Unavailable = append(page.Unavailable, found.Unavailable...)
 		q.After = found.Next
