@@ -49,9 +49,8 @@ type SettledPage struct {
 // short or empty although more pages follow.
 //
 // An error that may concern other orders as well, such as an unavailable store, ends the call: the remaining orders are
-// not processed, and the page holds the results so far. Repeating the call is
-// harmless: a cancelled order is not a dead letter any more, and a retried one that fails again is excluded if
-// DiedBefore is that of the first page.
+// not processed, and the page holds the results so far. Repeating the call is harmless: a cancelled order is not a dead
+// letter any more, and a retried one that fails again is excluded if DiedBefore is that of the first page.
 func (s *DeadLetters) Settle(ctx context.Context, wanted Settlement) (page SettledPage, err error) {
 	if wanted.Limit <= 0 {
 		wanted.Limit = defaultDeadPage

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
@@ -120,13 +121,18 @@ func (a *Auditor) runOnce(ctx context.Context) (busy time.Duration, err error) {
 
 var errDataChanged = fmt.Errorf("audit: Redis lost data or was rebuilt during the count: %w", sale.ErrUnavailable)
 
+// auditShard audits parts of sales in one shard. If one of them cannot be audited, the others are audited separately.
 func (a *Auditor) auditShard(
 	ctx context.Context, shard keyspace.Shard, parts []spread.Part, switches map[string]sale.Switch,
 ) error {
 	began := time.Now()
 	reports, err := a.cfg.Checker.AuditShard(ctx, shard, parts)
-	if err != nil {
+	half := len(parts) / 2
+	if err != nil && (admission.ConcernsOthers(err) || ctx.Err() != nil || half == 0) {
 		return err
+	}
+	if err != nil {
+		return errors.Join(a.auditShard(ctx, shard, parts[:half], switches), a.auditShard(ctx, shard, parts[half:], switches))
 	}
 	a.cfg.Metrics.seconds.Observe(time.Since(began).Seconds())
 	var unbalanced []spread.Part

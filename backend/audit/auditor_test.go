@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -182,6 +183,50 @@ func TestAuditorAuditsAcquiredShardsAndSkipsClosedSales(t *testing.T) {
 	}
 	if err := a.RunOnce(ctx); err == nil || errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("unavailable stores: %v", err)
+	}
+}
+
+// A sale with a key of the wrong type does not end the audits of the others in its shard.
+func TestAuditorAuditsTheOthersOfABrokenSale(t *testing.T) {
+	s := open(t, 20)
+	def, _, err := s.store.Sale(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"a", "broken", "z"} {
+		def.ID, def.Version = id, 1
+		if _, err := s.store.CreateSale(t.Context(), def); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.stock.Load(t.Context(), def, s.store.OrdersOf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shard := keyspace.Shard(0)
+	s.redis.Del(t.Context(), shard.Stock("broken"))
+	s.redis.SAdd(t.Context(), shard.Stock("broken"), "a set")
+	s.redis.Decr(t.Context(), shard.Stock("z"))
+	var paused []string
+	registry := prometheus.NewRegistry()
+	a := s.auditor(audit.AuditorConfig{
+		RecheckDelay: time.Millisecond, Metrics: audit.NewMetrics(registry),
+		Pause: func(_ context.Context, id, _ string) error { paused = append(paused, id); return nil },
+	})
+	if err := a.RunOnce(t.Context()); err == nil {
+		t.Error("the failure was hidden")
+	}
+	if !slices.Equal(paused, []string{"z"}) {
+		t.Errorf("paused sales %v, want z", paused)
+	}
+	want := `
+# HELP sluice_audits_total Audits of sales by this process: balanced, unbalanced, or failed (store unavailable).
+# TYPE sluice_audits_total counter
+sluice_audits_total{result="balanced"} 2
+sluice_audits_total{result="failed"} 1
+sluice_audits_total{result="unbalanced"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "sluice_audits_total"); err != nil {
+		t.Error(err)
 	}
 }
 
