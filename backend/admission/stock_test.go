@@ -441,6 +441,10 @@ func TestViewsReportKeyOfTheWrongType(t *testing.T) {
 			if views, err := h.Views(ctx, []string{"a", "b"}); !errors.Is(err, sale.ErrUnavailable) {
 				t.Errorf("%s is a set: views %+v, %v", key, views, err)
 			}
+			h.put(t, onSale("c", 5, 1))
+			if views, err := h.Views(ctx, []string{"a", "b", "c"}); err != nil || len(views) != 1 || views[0].ID != "c" {
+				t.Errorf("%s is a set: views %+v, %v; want that of c", key, views, err)
+			}
 		}
 	})
 }

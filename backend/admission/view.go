@@ -51,8 +51,8 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 	return views[0], nil
 }
 
-// List reads every loaded sale, in no order. It omits the sales of shards that are unavailable. If all are, the error
-// wraps sale.ErrUnavailable.
+// List reads every loaded sale, in no order. It omits the sales of shards that are unavailable, and sales with a key of
+// the wrong type. If there is no other sale, and no shard without such an error, the error wraps sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
 	views, err := readShards(s.cfg.Space.All(), func(shard keyspace.Shard) ([]View, error) {
 		ids, err := s.SalesIn(ctx, shard)
@@ -74,8 +74,8 @@ func (s *Stock) SalesIn(ctx context.Context, shard keyspace.Shard) ([]string, er
 	return ids, nil
 }
 
-// Views reads these sales, in no order. It omits sales that Redis does not hold, and those of shards that are
-// unavailable. If all are, the error wraps sale.ErrUnavailable.
+// Views reads these sales, in no order. It omits sales that Redis does not hold, and those that List omits. Errors are
+// those of List.
 func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range ids {
@@ -145,7 +145,7 @@ func (s *Stock) Closed(ctx context.Context, def sale.Sale) (bool, error) {
 }
 
 // readShards calls read for all shards concurrently, so that one that does not respond delays the others once. It
-// returns an error if all fail.
+// returns the views that were read, or an error if there are none and all shards failed.
 func readShards(shards []keyspace.Shard, read func(keyspace.Shard) ([]View, error)) ([]View, error) {
 	found, errs := make([][]View, len(shards)), make([]error, len(shards))
 	var wg sync.WaitGroup
@@ -153,23 +153,36 @@ func readShards(shards []keyspace.Shard, read func(keyspace.Shard) ([]View, erro
 		wg.Go(func() { found[i], errs[i] = read(shard) })
 	}
 	wg.Wait()
-	if len(shards) > 0 && !slices.Contains(errs, nil) {
+	views := slices.Concat(found...)
+	if len(views) == 0 && len(shards) > 0 && !slices.Contains(errs, nil) {
 		return nil, errors.Join(errs...)
 	}
-	return slices.Concat(found...), nil
+	return views, nil
 }
 
 // salesPerRead bounds the sales of one round trip, so that it does not delay other commands.
 const salesPerRead = 500
 
-// views reads the sales of one shard that Redis holds.
-func (s *Stock) views(ctx context.Context, shard keyspace.Shard, ids []string) (views []View, err error) {
+// views reads the sales of one shard that Redis holds. With an error that concerns one sale, it returns the others.
+func (s *Stock) views(ctx context.Context, shard keyspace.Shard, ids []string) (views []View, failed error) {
 	for some := range slices.Chunk(ids, salesPerRead) {
-		if views, err = s.readSales(ctx, shard, some, views); err != nil {
+		read, err := s.readSales(ctx, shard, some, views)
+		half := len(some) / 2
+		switch {
+		case err == nil:
+			views = read
+		case ConcernsOthers(err):
 			return nil, err
+		case half == 0:
+			failed = err
+		default: // find the sale
+			for _, part := range [][]string{some[:half], some[half:]} {
+				more, err := s.views(ctx, shard, part)
+				views, failed = append(views, more...), cmp.Or(err, failed)
+			}
 		}
 	}
-	return views, nil
+	return views, failed
 }
 
 // readSales appends the sales of one shard that Redis holds to views, in one transaction.
