@@ -144,7 +144,7 @@ func problemFor(err error) *httpserver.Problem {
 	}
 	if down, ok := errors.AsType[*admin.UnavailableError](err); ok {
 		return httpserver.NewProblem(problem.Unavailable, "The dead letters of "+plural.Named("shard", down.Shards)+
-			" cannot be read now. GET /admin/v1/shards returns the reason.")
+			" cannot be read now; sluice shard list has the reason.")
 	}
 	if errors.Is(err, events.ErrNoGroup) && !errors.Is(err, sale.ErrUnavailable) {
 		return errNoGroup
