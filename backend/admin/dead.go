@@ -162,8 +162,8 @@ func (s *DeadLetters) Find(ctx context.Context, id sale.OrderID) (queue.DeadLett
 }
 
 // find returns a dead letter and the number of its shard: the shard that allocated the id, or another one for a message
-// that was put on its queue by hand. If none has it, the error wraps sale.ErrNotFound, or is an *UnavailableError if the
-// first shard could not be read.
+// that was put on its queue by hand. If none has it, the error wraps sale.ErrNotFound, or is an *UnavailableError if
+// the first shard could not be read.
 func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.DeadLetter, error) {
 	home := int(s.space.ShardOfOrder(id))
 	letter, missing := s.shards[home].DeadLetter(ctx, id)

@@ -35,7 +35,8 @@ func NewFinder(stock *Stock) *Finder {
 //
 // The order is in the shard that allocated its id. If the process knows the sale of the order (see Remember), FindOrder
 // reads one key. Otherwise it reads the buyer's slots in every sale of the shard, a few hundred per round trip: 50 ms
-// with 10,000 sales. One search runs at a time in each shard, so that requests for unknown orders cannot overload Redis.
+// with 10,000 sales. One search runs at a time in each shard, so that requests for unknown orders cannot overload
+// Redis.
 func (f *Finder) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
 	shard := f.stock.cfg.Space.ShardOfOrder(id)
 	if saleID, known := f.sales.Get(id); known {

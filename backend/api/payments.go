@@ -213,8 +213,8 @@ func readPayment(contentType, body []byte) (*store.Payment, error) {
 }
 
 // notWritten answers a callback for an order that is not a row. The order may still be queued. It is reported as
-// unknown only if the queue of its shard is empty, the order is still not a row, and Redis has not lost it. The callback is not
-// stored: the provider sends it again.
+// unknown only if the queue of its shard is empty, the order is still not a row, and Redis has not lost it. The
+// callback is not stored: the provider sends it again.
 func (h *handlers) notWritten(id sale.OrderID) (result string, err error) {
 	intact := h.cfg.Intact(id)
 	ctx := h.reads.next()
