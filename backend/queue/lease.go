@@ -55,8 +55,8 @@ func (l *List) TakeAs(ctx context.Context, id string, limit int, ack string) (b 
 			return Batch{}, lost, nil
 		}
 		reclaimed = true
-		if n, err := l.Reclaim(ctx, reclaimOnTake); err != nil || n == 0 {
-			return Batch{}, lost, nil //nolint:nilerr // the take succeeded; the next one reclaims
+		if n, _ := l.Reclaim(ctx, reclaimOnTake); n == 0 { // after an error, the next take reclaims
+			return Batch{}, lost, nil
 		}
 	}
 }

@@ -340,6 +340,33 @@ func crash(t *testing.T, client redisconn.Client, l *queue.List, shard keyspace.
 }
 
 // A message becomes a dead letter only if it was leased alone, whatever limits other processes have.
+// A batch with a key of the wrong type does not stop the reclaim of those that expired after it.
+func TestReclaimContinuesAfterABrokenBatch(t *testing.T) {
+	client := testenv.StartRedis(t).Client()
+	shard := keyspace.Shard(0)
+	l := queue.NewList(client, shard, queue.Config{})
+	push(t, l, 2)
+	var batches []string
+	for range 2 {
+		b, _, err := queuetest.Take(t.Context(), l, 1, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches = append(batches, b.ID)
+	}
+	client.Del(t.Context(), shard.Batch(batches[0]))
+	client.Set(t.Context(), shard.Batch(batches[0]), "a string", 0)
+	for i, id := range batches {
+		client.ZAdd(t.Context(), shard.Leases(), redis.Z{Score: float64(1 + i), Member: id}) // expired
+	}
+	if n, err := l.Reclaim(t.Context(), 10); n != 1 || err == nil || errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("reclaimed %d leases, %v; want one, and the error of the other", n, err)
+	}
+	if b, _, err := queuetest.Take(t.Context(), l, 10, ""); err != nil || len(b.Messages) != 1 {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
 func TestWatcherWithALowerLimitDeadLettersOnlyTheCrasher(t *testing.T) {
 	client := testenv.StartRedis(t).Client()
 	lax, strict := queue.NewList(client, 0, queue.Config{MaxCrashes: 9}), queue.NewList(client, 0,

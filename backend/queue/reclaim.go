@@ -1,6 +1,10 @@
 package queue
 
-import "context"
+import (
+	"context"
+
+	"sluice/backend/redis/redisconn"
+)
 
 // Reclaim requeues the messages of up to limit expired leases at the front of the queue and returns the number of
 // leases. It counts a crash for each message; a message with too many becomes a dead letter. Reclaim also makes up to
@@ -10,7 +14,7 @@ import "context"
 // leases and delays would last as long as the clock was wrong; those that end more than twice their longest duration
 // ahead start again from now: another process may use longer ones.
 //
-// While nothing is leased or delayed, a call costs one round trip without a script.
+// An error that concerns one lease does not stop the others. While nothing is leased or delayed, a call costs one round trip without a script.
 func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 	if n, err := l.exist(ctx, l.shard.Delayed(), l.shard.Leases()); err != nil || n == 0 {
 		return 0, wrap("reclaim", err)
@@ -21,17 +25,20 @@ func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 	if err != nil {
 		return 0, wrap("reclaim", err)
 	}
+	var failed error
 	for _, id := range ids {
 		n, err := l.reclaimOne(ctx, id)
-		if err != nil {
+		switch {
+		case err != nil && (redisconn.Unavailable(err) || ctx.Err() != nil):
 			return leases, wrap("reclaim", err)
-		}
-		if n >= 0 {
+		case err != nil: // a key of this batch has the wrong type
+			failed = wrap("reclaim "+id, err)
+		case n >= 0:
 			leases++
 			l.cfg.OnReclaim(n)
 		}
 	}
-	return leases, nil
+	return leases, failed
 }
 
 // reclaimOne returns the number of requeued messages, or -1 if the lease has been extended.
