@@ -152,25 +152,23 @@ func returnUnits(
 	return returned, errors.Join(failures...)
 }
 
-// returnUnitsOf is returnUnits for orders of one part of a sale.
+// returnUnitsOf is returnUnits for orders of one part of a sale. After an error the next call finds in Redis the units
+// that were returned.
 func returnUnitsOf(
 	ctx context.Context, db Store, stock Stock, saleID string, orders []sale.Order,
 ) (returned int, err error) {
 	numbers, err := stock.ReturnUnits(ctx, saleID, orders)
-	var returns []store.Return
-	var back []sale.Order
-	for i, number := range numbers {
-		if number >= 0 { // also after an error, which concerns other shards
-			returns, back = append(returns, store.Return{ID: orders[i].ID, Number: number}), append(back, orders[i])
-		}
-	}
-	if len(returns) == 0 {
+	if err != nil {
 		return 0, err
 	}
-	if markErr := db.MarkReturned(ctx, returns); markErr != nil {
-		return 0, errors.Join(err, markErr)
+	returns := make([]store.Return, len(orders))
+	for i, number := range numbers {
+		returns[i] = store.Return{ID: orders[i].ID, Number: number}
 	}
-	return len(returns), errors.Join(err, stock.ConfirmReturns(ctx, saleID, back))
+	if err := db.MarkReturned(ctx, returns); err != nil {
+		return 0, err
+	}
+	return len(returns), stock.ConfirmReturns(ctx, saleID, orders)
 }
 
 // confirmReturns confirms the returns whose rows are marked and whose process crashed before it confirmed them, so
