@@ -93,6 +93,47 @@ func TestMoveFinishRequiresTheLock(t *testing.T) {
 	}
 }
 
+// A step of a move that the target executes late, when the keys are copied or the shard was released there, deletes
+// nothing.
+func TestLateMoveClearDeletesNothing(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	step := func(name, want string) {
+		t.Helper()
+		got, err := Run(t.Context(), client, "move_clear", []string{"guard", "ready"}, 2, 7, name).Text()
+		if got != want {
+			t.Errorf("%s returned %q, %v; want %q", name, got, err, want)
+		}
+	}
+	step("copy", "fenced") // the target has lost its guard
+	server.HSet("guard", "fence", "1", "swapped", "1", "run_id", "server")
+	_, _ = server.Lpush("ready", "left by an earlier move")
+	step("clear", "ok")
+	step("clear", "ok")
+	step("copy", "ok")
+	if server.Exists("ready") {
+		t.Error("the target has a key of an earlier move")
+	}
+	_, _ = server.Lpush("ready", "7 s 1 2 bob")
+	copied := server.Dump()
+	step("copy", "ok")
+	step("clear", "fenced")
+	if after := server.Dump(); after != copied {
+		t.Errorf("late steps left\n%s, want\n%s", after, copied)
+	}
+	if got, err := Run(t.Context(), client, "rebuild_finish", []string{"guard"}, "2 7", "server", 1).Text(); got != "ok" {
+		t.Fatal(got, err)
+	}
+	released := server.Dump()
+	for _, name := range []string{"clear", "copy", "abandon", "withdraw"} {
+		step(name, "fenced")
+	}
+	if after := server.Dump(); after != released {
+		t.Errorf("steps after the release left\n%s, want\n%s", after, released)
+	}
+}
+
 // A move whose fence is equal to that of a rebuild of another deployment does not move its shard.
 func TestMoveSlotChecksTheDeployment(t *testing.T) {
 	server := miniredis.RunT(t)

@@ -36,7 +36,10 @@ func (j *job) list(ctx context.Context, c redisconn.Client, want func(key string
 
 // transfer copies all keys to the target and compares both servers. The source does not change.
 func (j *job) transfer(ctx context.Context) error {
-	if err := j.clear(ctx); err != nil {
+	if err := j.clear(ctx, "clear"); err != nil {
+		return err
+	}
+	if err := j.clearCall(ctx, "copy"); err != nil {
 		return err
 	}
 	keys, err := j.list(ctx, j.source.pinned, j.copied)
@@ -61,14 +64,12 @@ func (j *job) copied(key string) bool {
 	return !keyspace.Temporary(key) && key != j.shard.Guard() && key != j.shard.Replicated()
 }
 
-// clear makes the fence that of the target, and deletes what an earlier move left there. Nothing else is there: the
-// source has the slot and was verified.
-func (j *job) clear(ctx context.Context) error {
+// clear makes the fence that of the target, and deletes what this or an earlier move left there. Nothing else is there:
+// the source has the slot and was verified. step is that of the script.
+func (j *job) clear(ctx context.Context, step string) error {
 	var left []string
 	for {
-		part := left[:min(len(left), pipelineSize)]
-		err := j.call(ctx, j.target.importing, "move_clear", append([]string{j.shard.Guard()}, part...),
-			j.owner.Deployment)
+		err := j.clearCall(ctx, step, left[:min(len(left), pipelineSize)]...)
 		if err != nil && !redis.IsTryAgainError(err) { // a key has expired meanwhile
 			return err
 		}
@@ -79,6 +80,12 @@ func (j *job) clear(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// clearCall runs a step of move_clear.
+func (j *job) clearCall(ctx context.Context, step string, keys ...string) error {
+	keys = append([]string{j.shard.Guard()}, keys...)
+	return j.call(ctx, j.target.importing, "move_clear", keys, j.owner.Deployment, step)
 }
 
 // copy sends the keys to the target, and keeps them on the source. A key that the target has is an error unless it is

@@ -79,11 +79,10 @@ func (j *job) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
 	if j.held {
-		if err := j.clear(ctx); err != nil {
+		if err := j.clear(ctx, "abandon"); err != nil {
 			return
 		}
-		guards := []string{j.shard.Guard()}
-		if err := j.call(ctx, j.target.importing, "move_clear", guards, j.owner.Deployment, "withdraw"); err != nil {
+		if err := j.clearCall(ctx, "withdraw"); err != nil {
 			return
 		}
 	}
