@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -103,6 +105,8 @@ func (j *job) copy(ctx context.Context, tolerated string) error {
 		command = append(command, "AUTH", password)
 	}
 	command = append(command, "KEYS")
+	conn := redisconn.Connect(j.source.pinned)
+	defer conn.Close()
 	for at := 0; at < len(j.keys); at += copyChunk {
 		if err := j.step("copy", at, len(j.keys)); err != nil {
 			return err
@@ -111,7 +115,10 @@ func (j *job) copy(ctx context.Context, tolerated string) error {
 		for _, key := range j.keys[at:min(at+copyChunk, len(j.keys))] {
 			args = append(args, key)
 		}
-		err := j.source.pinned.Do(ctx, args...).Err() // NOKEY if all have expired
+		err := j.migrate(ctx, conn, args)
+		if errors.Is(err, guard.ErrFenced) {
+			return err
+		}
 		if err != nil && strings.HasPrefix(err.Error(), "IOERR") {
 			return fmt.Errorf("copy to %s: it cannot be reached, or needs longer than %v for a key "+
 				"(move a shard with millions of buyers before or after the sale): %w",
@@ -123,6 +130,33 @@ func (j *job) copy(ctx context.Context, tolerated string) error {
 	}
 	j.result.Keys = len(j.keys)
 	return nil
+}
+
+// migrate runs MIGRATE on the source, in a transaction that ends without it if the guard of the shard changes: a mover
+// that was suspended must not copy keys to a target that another move has made the owner. To finish an interrupted move,
+// MIGRATE runs without that, because the guard may be on the target.
+func (j *job) migrate(ctx context.Context, conn redisconn.Connection, command []any) error {
+	if j.fence == 0 {
+		return conn.Do(ctx, command...).Err() // NOKEY, which is no error, if all keys have expired
+	}
+	var mark *redis.SliceCmd
+	_, err := conn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.Do(ctx, "WATCH", j.shard.Guard())
+		mark = p.HMGet(ctx, j.shard.Guard(), "fence", "rebuilding")
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fence := strconv.FormatInt(j.fence, 10)
+	if !slices.Equal(mark.Val(), []any{fence, fence}) {
+		return guard.ErrFenced
+	}
+	_, err = conn.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Do(ctx, command...).Err() })
+	if errors.Is(err, redis.TxFailedErr) {
+		return guard.ErrFenced
+	}
+	return err
 }
 
 // awaitReplicas waits until the replicas of the target have the copy.

@@ -172,9 +172,12 @@ func TestSuspendedMoverChangesNothing(t *testing.T) {
 			w := newWorld(t)
 			source, target := w.owner(), w.other()
 			on := source
-			suspended := false
+			suspended, returned := false, false
 			w.lock = time.Minute
 			w.stopAt = func(step string) error {
+				if suspended && at == "copy" && !returned {
+					t.Errorf("the suspended mover copies keys, and continues with %s", step)
+				}
 				if step != at || suspended {
 					return nil
 				}
@@ -199,6 +202,7 @@ func TestSuspendedMoverChangesNothing(t *testing.T) {
 			if result, err := w.move(target); err == nil {
 				t.Errorf("the suspended move succeeded: %+v", result)
 			}
+			returned = true
 			w.check(on)
 			if _, err := w.move(map[bool]*testenv.Redis{true: target, false: source}[on == source]); err != nil {
 				t.Error(err)
