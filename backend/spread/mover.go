@@ -48,6 +48,7 @@ type Mover struct {
 	segments Segments
 	ledger   Ledger
 	known    sync.Map // []Allocation by id of the sale, as last read
+	seen     sync.Map // []State by id of the sale, as last read; SQL is read after them to compare both
 }
 
 // NewMover returns a Mover over the two stores.
@@ -75,6 +76,7 @@ func (m *Mover) Move(ctx context.Context, of Sale, wanted Move) (made Move, err 
 // complete commits a transfer and applies the allocations: To first, so that buyers get the units as early as possible.
 // If To cannot be read, it is skipped; a later Settle applies its allocation.
 func (m *Mover) complete(ctx context.Context, of Sale, t Transfer, readable bool) error {
+	seen, _ := m.seen.Load(of.ID)
 	allocations, err := m.ledger.Commit(ctx, of.ID, t)
 	if err != nil {
 		return fmt.Errorf("spread: commit: %w", err)
@@ -82,6 +84,9 @@ func (m *Mover) complete(ctx context.Context, of Sale, t Transfer, readable bool
 	m.known.Store(of.ID, allocations)
 	if max(t.From, t.To) >= len(allocations) {
 		return fmt.Errorf("spread: transfer from segment %d to %d of a sale with %d", t.From, t.To, len(allocations))
+	}
+	if states, ok := seen.([]State); ok && Newer(states, allocations) {
+		return older(of)
 	}
 	var failures []error
 	for _, i := range []int{t.To, t.From} {
@@ -91,6 +96,13 @@ func (m *Mover) complete(ctx context.Context, of Sale, t Transfer, readable bool
 	}
 	return errors.Join(failures...)
 }
+
+// ErrOlder reports that SQL has lost the last moves of units: the database was restored from a backup, or a standby
+// without the last commits has replaced it. Its allocations must not be applied, because units that were moved and sold
+// would be on sale again. A rebuild corrects them.
+var ErrOlder = errors.New("the database has an older division of the stock than Redis: run sluice sale rebuild --all")
+
+func older(of Sale) error { return fmt.Errorf("spread: sale %s: %w", of.ID, ErrOlder) }
 
 // apply applies an allocation to a segment. A server that hangs delays the other calls by callTimeout.
 func (m *Mover) apply(ctx context.Context, of Sale, segment int, to Allocation) error {
@@ -103,7 +115,8 @@ func (m *Mover) apply(ctx context.Context, of Sale, segment int, to Allocation) 
 }
 
 // Settle completes the transfers that other processes left unfinished, and applies the allocations in SQL to all
-// segments that have an older one. It returns the states that it read first. Errors of single segments are joined.
+// segments that have an older one. It returns the states that it read first, or ErrOlder. Errors of single segments are
+// joined.
 func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
 	states, err := m.states(ctx, of)
 	if err != nil {
@@ -114,16 +127,19 @@ func (m *Mover) Settle(ctx context.Context, of Sale) ([]State, error) {
 
 // settle is Settle after the states were read.
 func (m *Mover) settle(ctx context.Context, of Sale, states []State) ([]State, error) {
+	allocations, err := m.allocations(ctx, of)
+	if err == nil && Newer(states, allocations) {
+		err = older(of)
+	}
+	if err != nil {
+		return nil, err
+	}
 	var failures []error
 	for _, s := range states {
 		if s.Out != nil {
 			readable := s.Out.To >= 0 && s.Out.To < len(states) && states[s.Out.To].Loaded
 			failures = append(failures, m.complete(ctx, of, *s.Out, readable))
 		}
-	}
-	allocations, err := m.allocations(ctx, of)
-	if err != nil {
-		return nil, errors.Join(append(failures, err)...)
 	}
 	for i, s := range states {
 		if i < len(allocations) && s.Loaded && s.Version < allocations[i].Version {
@@ -183,6 +199,7 @@ func (m *Mover) states(ctx context.Context, of Sale) ([]State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spread: states: %w", err)
 	}
+	m.seen.Store(of.ID, states)
 	return states, nil
 }
 

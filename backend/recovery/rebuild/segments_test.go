@@ -2,7 +2,9 @@ package rebuild_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,8 +40,8 @@ func (s *suspendedClaims) Claim(ctx context.Context, saleID string, segment int)
 	return s.Store.Claim(ctx, saleID, segment)
 }
 
-// halves is a sale "s" with two segments, each in its own shard of one Redis, and the rebuilder of the shards.
-type halves struct {
+// segments is a sale "s" with several segments, each in its own shard of one Redis, and the rebuilder of the shards.
+type segments struct {
 	*testing.T
 	ctx      context.Context
 	space    keyspace.Space
@@ -57,11 +59,11 @@ type halves struct {
 	accepted int // calls of accept
 }
 
-func newHalves(t *testing.T, units int64) *halves {
+func newSegments(t *testing.T, k int, units int64) *segments {
 	t.Helper()
-	h := &halves{
-		T: t, ctx: t.Context(), space: keyspace.Space{Shards: 2}, server: testenv.StartRedis(t),
-		url: storetest.SQLite(t), of: spread.Sale{ID: "s", Spread: 2}, units: units,
+	h := &segments{
+		T: t, ctx: t.Context(), space: keyspace.Space{Shards: k}, server: testenv.StartRedis(t),
+		url: storetest.SQLite(t), of: spread.Sale{ID: "s", Spread: k}, units: units,
 	}
 	h.db = openDatabase(t, h.url)
 	h.guards = openGuards(t, h.server.URL, h.space)
@@ -69,7 +71,7 @@ func newHalves(t *testing.T, units int64) *halves {
 	h.rebuild = newRebuilder(t, rebuild.Config{Pinner: h.guards, Store: h.claims, Space: h.space})
 	h.run()
 	def := storetest.Sale("s", units)
-	def.Spread = 2
+	def.Spread = k
 	def, err := h.db.CreateSale(h.ctx, def)
 	h.check(err)
 	h.stock = admission.NewStock(admission.StockConfig{
@@ -82,20 +84,20 @@ func newHalves(t *testing.T, units int64) *halves {
 	return h
 }
 
-func (h *halves) check(err error) {
+func (h *segments) check(err error) {
 	h.Helper()
 	if err != nil {
 		h.Fatal(err)
 	}
 }
 
-func (h *halves) run(only ...string) {
+func (h *segments) run(only ...string) {
 	h.Helper()
 	h.check(h.rebuild.Run(h.ctx, only...))
 	h.check(h.guards.Check(h.ctx, h.db))
 }
 
-func (h *halves) setApart(m spread.Move) spread.Transfer {
+func (h *segments) setApart(m spread.Move) spread.Transfer {
 	h.Helper()
 	transfer, err := h.segments.SetApart(h.ctx, h.of, m)
 	if err != nil || transfer == nil {
@@ -105,7 +107,7 @@ func (h *halves) setApart(m spread.Move) spread.Transfer {
 }
 
 // lose empties the shard of a segment and rebuilds it.
-func (h *halves) lose(segment int) {
+func (h *segments) lose(segment int) {
 	h.Helper()
 	shard := h.space.ShardOfSegment("s", segment)
 	for _, key := range h.server.Client().Keys(h.ctx, fmt.Sprintf("sluice:{%d}:*", shard)).Val() {
@@ -115,14 +117,14 @@ func (h *halves) lose(segment int) {
 }
 
 // restoreDatabase replaces the database by a backup. Redis stays as it is, and is not rebuilt yet.
-func (h *halves) restoreDatabase(backup string) {
+func (h *segments) restoreDatabase(backup string) {
 	h.Helper()
 	h.db = openDatabase(h.T, backup)
 	h.claims.Store, h.mover = h.db, spread.NewMover(h.segments, h.db)
 }
 
 // accept adds n orders of buyers of a segment to Redis. They are queued.
-func (h *halves) accept(segment, n int) {
+func (h *segments) accept(segment, n int) {
 	h.Helper()
 	shard, orders := h.space.ShardOfSegment("s", segment), make([]sale.Order, n)
 	for i := range orders {
@@ -136,12 +138,16 @@ func (h *halves) accept(segment, n int) {
 }
 
 // want settles the sale, and compares the units left. The sale must balance.
-func (h *halves) want(left ...int64) {
+func (h *segments) want(left ...int64) {
 	h.Helper()
 	_, err := h.mover.Settle(h.ctx, h.of)
 	h.check(err)
 	v, err := h.stock.View(h.ctx, "s")
-	if err != nil || len(v.Segments) != 2 || v.Segments[0].Left != left[0] || v.Segments[1].Left != left[1] {
+	got := make([]int64, len(v.Segments))
+	for i, s := range v.Segments {
+		got[i] = s.Left
+	}
+	if err != nil || !slices.Equal(got, left) {
 		h.Fatalf("%+v, %v; want %v left", v, err, left)
 	}
 	report, err := audit.New(h.stock, h.db).Audit(h.ctx, "s")
@@ -151,9 +157,9 @@ func (h *halves) want(left ...int64) {
 }
 
 // buyer returns the n-th name of a buyer with this home.
-func (h *halves) buyer(segment, n int) string {
+func (h *segments) buyer(segment, n int) string {
 	for i := 0; ; i++ {
-		if name := fmt.Sprintf("buyer%d-%d", n, i); spread.Home(name, 2) == segment {
+		if name := fmt.Sprintf("buyer%d-%d", n, i); spread.Home(name, h.of.Spread) == segment {
 			return name
 		}
 	}
@@ -162,7 +168,7 @@ func (h *halves) buyer(segment, n int) string {
 // Each segment of a sale is rebuilt from its allocation: a transfer that is committed counts as moved, and one that is
 // not stays in its source. An order that had only its slot is queued again, with a serial of its segment.
 func TestSegmentsAreRebuiltSeparately(t *testing.T) {
-	h := newHalves(t, 6)
+	h := newSegments(t, 2, 6)
 	h.want(3, 3)
 
 	_, err := h.db.Commit(h.ctx, "s", h.setApart(spread.Move{From: 0, To: 1, Units: 2}))
@@ -192,7 +198,7 @@ func TestSegmentsAreRebuiltSeparately(t *testing.T) {
 // An order that lost its unit to another one is retried when its segment has a unit. Its row belongs to the segment:
 // the audit counts it there, and a rebuild keeps the slot of its buyer.
 func TestRetriedOrderWithoutUnitStaysInItsSegment(t *testing.T) {
-	h := newHalves(t, 2)
+	h := newSegments(t, 2, 2)
 	shard := h.space.ShardOfSegment("s", 1)
 	orders := []sale.Order{
 		{ID: sale.NewOrderID(time.Now(), 1), SaleID: "s", Buyer: h.buyer(1, 1)},
@@ -225,24 +231,24 @@ func TestRetriedOrderWithoutUnitStaysInItsSegment(t *testing.T) {
 // A database that was restored from a backup has the allocations from before the last moves. The orders of a segment
 // that got units since then keep their units, and the other segment does not sell them again.
 func TestOrdersKeepMovedUnitsInARestoredDatabase(t *testing.T) {
-	for name, move := range map[string]func(h *halves){
-		"moved": func(h *halves) {
+	for name, move := range map[string]func(h *segments){
+		"moved": func(h *segments) {
 			_, err := h.mover.Move(h.ctx, h.of, spread.Move{From: 0, To: 1, Units: 2})
 			h.check(err)
 		},
-		"committed, and the source has not applied it": func(h *halves) {
+		"committed, and the source has not applied it": func(h *segments) {
 			allocations, err := h.db.Commit(h.ctx, "s", h.setApart(spread.Move{From: 0, To: 1, Units: 2}))
 			h.check(err)
 			h.check(h.segments.Apply(h.ctx, h.of, 1, allocations[1]))
 		},
-		"moved, and a move of the remaining unit is unfinished": func(h *halves) {
+		"moved, and a move of the remaining unit is unfinished": func(h *segments) {
 			_, err := h.mover.Move(h.ctx, h.of, spread.Move{From: 0, To: 1, Units: 2})
 			h.check(err)
 			h.setApart(spread.Move{From: 0, To: 1, Units: 1})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHalves(t, 6)
+			h := newSegments(t, 2, 6)
 			older := backupOf(t, h.url)
 			move(h)
 			h.accept(1, 5)
@@ -259,6 +265,57 @@ func TestOrdersKeepMovedUnitsInARestoredDatabase(t *testing.T) {
 				if letters, _, err := list.DeadLetters(h.ctx, queue.DeadQuery{Limit: 9}); err != nil || len(letters) > 0 {
 					t.Errorf("dead letters %+v, %v", letters, err)
 				}
+			}
+		})
+	}
+}
+
+// exchanged is the ledger of a database that is replaced while a process uses it.
+type exchanged struct{ spread.Ledger }
+
+// Purchases begin before the rebuild of a restored database: a standby without the last commits has replaced it, or an
+// admin has forgotten the rebuild. Units that were moved and sold since are not on sale again.
+func TestRefillOfARestoredDatabaseSellsNoUnitTwice(t *testing.T) {
+	for name, running := range map[string]bool{"a process that starts": false, "a process that has read the segments": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newSegments(t, 3, 6)
+			older := backupOf(t, h.url)
+			_, err := h.mover.Move(h.ctx, h.of, spread.Move{From: 2, To: 1, Units: 2})
+			h.check(err)
+			h.accept(1, 4)
+			ledger := &exchanged{h.db}
+			mover := spread.NewMover(h.segments, ledger)
+			if running {
+				_, err := mover.Settle(h.ctx, h.of)
+				h.check(err)
+			}
+			h.restoreDatabase(older)
+			ledger.Ledger = h.db
+			for range 3 { // rounds of a purchase that waits in segment 2
+				if !running {
+					states, err := mover.Settle(h.ctx, h.of)
+					if states != nil || !errors.Is(err, spread.ErrOlder) {
+						t.Errorf("%+v, %v; want %v", states, err, spread.ErrOlder)
+					}
+				}
+				made, err := mover.Move(h.ctx, h.of, spread.Move{From: 0, To: 2, Units: 1})
+				if made.Units > 0 && !errors.Is(err, spread.ErrOlder) {
+					t.Errorf("%+v, %v; want %v", made, err, spread.ErrOlder)
+				}
+			}
+			if left := h.server.Client().Get(h.ctx, h.space.ShardOfSegment("s", 2).Stock("s")).Val(); left != "0" {
+				t.Errorf("%s units are on sale in the segment that gave its units away", left)
+			}
+			h.run()
+			v, err := h.stock.View(h.ctx, "s")
+			if err != nil || v.Left != 2 {
+				t.Fatalf("%+v, %v; want 2 left", v, err)
+			}
+			_, err = h.mover.Settle(h.ctx, h.of)
+			h.check(err)
+			report, err := audit.New(h.stock, h.db).Audit(h.ctx, "s")
+			if err != nil || !report.Balanced || report.Left != 2 {
+				t.Fatalf("%+v, %v", report, err)
 			}
 		})
 	}
