@@ -29,6 +29,9 @@ const (
 	unavailableInterval = 100 * time.Millisecond
 	// trimInterval is how often orders that are rows are removed from the journal.
 	trimInterval = 5 * time.Second
+	// maxStalled is the time without a restored order after which rebuilds no longer wait for a journal whose backend does
+	// not reach Redis or SQL. A rebuild that waits reaches both, so only this backend is disconnected.
+	maxStalled = 30 * time.Second
 	// writtenSize is the size of a cache that takes about 4 MB. An evicted order can be recorded again, without effect.
 	writtenSize = 1 << 16
 	// maxUnwritten bounds the orders that wait for a journal that cannot be written; they take about 5 MB.
@@ -68,6 +71,8 @@ type JournalWriter struct {
 	restoring atomic.Int64
 	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
 	late atomic.Bool
+	// progressed is when the restoration in progress began, or last restored an order.
+	progressed time.Time
 	// warned is the last generation for which orders that cannot be restored were logged. 0: none, and Trim must not
 	// remove them yet.
 	warned  int64
@@ -270,6 +275,7 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	switch {
 	case err != nil:
 		w.next = unavailableInterval
+		w.stall()
 		return false, err
 	case fence == 0:
 		w.next = rebuildingInterval
@@ -283,6 +289,7 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	first := w.restoring.Swap(fence) != fence
 	if first || w.Restored() > 0 {
 		w.report(-fence) // the rebuild waits until the orders are restored, also during an outage
+		w.progressed = time.Now()
 	}
 	err = w.restoreAt(ctx, fence)
 	switch {
@@ -294,10 +301,21 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 		if first {
 			w.cfg.Log.Warn("journal: restoring orders fails; retrying", "err", err)
 		}
+		w.stall()
 	default:
 		w.report(0) // the rebuild does not wait: a file error may last
 	}
 	return err == nil, err
+}
+
+// stall ends the report that the orders are being restored if none could be for maxStalled. They are restored later, but
+// the rebuild does not wait, and their units may be sold again.
+func (w *JournalWriter) stall() {
+	if w.Restored() < 0 && time.Since(w.progressed) > maxStalled {
+		w.report(0)
+		w.cfg.Log.Error("journal: rebuilds no longer wait for its orders, because this backend does not reach Redis or the "+
+			"database: see its network", "since", w.progressed)
+	}
 }
 
 // restoreAt restores the orders of the journal, and those that it lacks, in the Redis with this fence. After a file
@@ -319,6 +337,9 @@ func (w *JournalWriter) restoreAt(ctx context.Context, fence int64) error {
 		add(o)
 	}
 	done, err := w.cfg.Restorer.RestoreAt(ctx, fence, orders)
+	if done.Requeued+done.Unbacked > 0 {
+		w.progressed = time.Now()
+	}
 	if err != nil {
 		return err
 	}

@@ -246,6 +246,71 @@ func TestHeartbeatsOfAJournalContinueWhileAStoreIsSlow(t *testing.T) {
 	})
 }
 
+// brokenRedis is a Redis without sales that does not answer while it is broken.
+type brokenRedis struct {
+	noSales
+	broken *atomic.Bool
+}
+
+func (b brokenRedis) HGet(ctx context.Context, key, field string) *redis.StringCmd {
+	answer := b.noSales.HGet(ctx, key, field)
+	if b.broken.Load() {
+		answer.SetErr(sale.ErrUnavailable)
+	}
+	return answer
+}
+
+// lastBeat is a database that records the last heartbeat. Every order is a row.
+type lastBeat struct {
+	allRows
+	generation atomic.Int64
+}
+
+func (b *lastBeat) Heartbeat(_ context.Context, _ string, _ int, generation int64) error {
+	b.generation.Store(generation)
+	return nil
+}
+
+// A backend that loses only its connection to Redis while it restores its journal holds a rebuild for half a minute, and
+// not until it is stopped. It restores its journal when it reaches Redis again.
+func TestDisconnectedBackendDoesNotHoldARebuild(t *testing.T) {
+	for name, fence := range map[string]int64{"in the middle": 1, "before the fence is known": -1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := newJournal(t, 0, 7)
+				g, db := &rebuiltAt{}, &lastBeat{}
+				client := brokenRedis{broken: &atomic.Bool{}}
+				client.broken.Store(true)
+				g.fence.Store(1)
+				w := newWriter(rebuild.JournalWriterConfig{
+					Journal: j, Store: db, Restorer: rebuild.NewRestorer(g, client, 0, db),
+				})
+				reports := func(want int64) {
+					t.Helper()
+					synctest.Wait()
+					if got := db.generation.Load(); got != want {
+						t.Errorf("the journal reports %d, want %d", got, want)
+					}
+				}
+				stop := run(t, w, j)
+				reports(-1)
+				g.fence.Store(fence)
+				time.Sleep(29 * time.Second)
+				reports(-1)
+				time.Sleep(4 * time.Second)
+				reports(0)
+				time.Sleep(time.Hour)
+				reports(0)
+				client.broken.Store(false)
+				g.fence.Store(1)
+				time.Sleep(4 * time.Second)
+				reports(1)
+				stop()
+			})
+		})
+	}
+}
+
 // slowBeats is a database that stores a heartbeat in ten seconds. Every order is a row.
 type slowBeats struct{ allRows }
 
