@@ -127,7 +127,6 @@ func (j *job) check(ctx context.Context) error {
 	case !guard.SameData(verified.RunID, j.source.runID), verified.Generation != current:
 		return fmt.Errorf("%w: wait until a backend has rebuilt it (sluice shard list)", guard.ErrUnverified)
 	}
-	j.source.runID = verified.RunID // for the hold, which compares the text
 	_, err = j.list(ctx, j.source.pinned, j.copied)
 	return err
 }

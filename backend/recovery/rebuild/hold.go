@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -32,10 +34,20 @@ func NewHold(client redisconn.Client, shard keyspace.Shard, owner guard.Owner, f
 var errTakenOver = errors.New("the data was taken over from another deployment")
 
 // Begin holds the shard, which makes its data that of the owner. No sale is added to the shard or removed from it any
-// longer. If verified is not empty, the data must have been verified on the server with this run_id; otherwise Begin
-// returns guard.ErrUnverified. The data of another deployment is taken over if from is its id; otherwise Begin returns
+// longer. If verified is not empty, the data must have been verified on the server with this id, which may have lost the
+// id of a server that it followed since (guard.SameData); otherwise Begin returns guard.ErrUnverified. The data of another deployment is taken over if from is its id; otherwise Begin returns
 // a *guard.DeploymentError.
 func (h Hold) Begin(ctx context.Context, verified, from string) error {
+	if verified != "" {
+		recorded, err := h.client.HGet(ctx, h.shard.Guard(), "run_id").Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return sale.Unavailable(err)
+		}
+		if !guard.SameData(recorded, verified) {
+			return guard.ErrUnverified
+		}
+		verified = recorded // the script compares the text
+	}
 	keys := []string{h.shard.Guard(), h.shard.RebuildReady(), h.shard.Consumers(), h.shard.Sales()}
 	err := h.call(ctx, "begin", keys, verified, from)
 	if errors.Is(err, guard.ErrForeign) { // with both ids, if they are known

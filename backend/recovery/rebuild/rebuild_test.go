@@ -1102,6 +1102,21 @@ func TestRebuildOfOneSaleKeepsTheOrderOfOthers(t *testing.T) {
 	}
 }
 
+// A server that was promoted and has no replicas clears the id of the server that it followed after an hour. Its data is
+// verified as before, so a rebuild of one sale does not become one of all sales.
+func TestRebuildOfOneSaleOnAServerThatWasPromoted(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.create("other", 5, 1)
+	followed := w.raw().HGet(w.ctx, space.ShardOf("s").Guard(), "run_id").Val() + ".f"
+	w.raw().HSet(w.ctx, space.ShardOf("s").Guard(), "run_id", followed)
+	w.check()
+	w.run("s")
+	if sales := w.rebuild.Status().Sales; len(sales) != 1 || sales[0].SaleID != "s" {
+		t.Errorf("rebuilt %+v, want only s", sales)
+	}
+}
+
 // During the rebuild of one sale nothing can be bought from the others of its shard, also from a process that has not
 // noticed the rebuild: the order would not be in the new queue. They continue as they were.
 func TestRebuildOfOneSaleSuspendsTheOthers(t *testing.T) {
