@@ -49,7 +49,7 @@ func (j *job) transfer(ctx context.Context) error {
 		return err
 	}
 	j.keys = keys
-	if err := j.copy(ctx, ""); err != nil {
+	if err := j.copy(ctx); err != nil {
 		return err
 	}
 	if err := j.step("verify", 0, 0); err != nil {
@@ -90,9 +90,9 @@ func (j *job) clearCall(ctx context.Context, step string, keys ...string) error 
 	return j.call(ctx, j.target.importing, "move_clear", keys, j.owner.Deployment, step)
 }
 
-// copy sends the keys to the target, and keeps them on the source. A key that the target has is an error unless it is
-// tolerated.
-func (j *job) copy(ctx context.Context, tolerated string) error {
+// copy sends the keys to the target, and keeps them on the source. A key that the target has is an error, except when an
+// interrupted move is finished.
+func (j *job) copy(ctx context.Context) error {
 	host, port, err := net.SplitHostPort(j.target.addr)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (j *job) copy(ctx context.Context, tolerated string) error {
 				"(move a shard with millions of buyers before or after the sale): %w",
 				j.target.addr, migrateTimeout, sale.Unavailable(err))
 		}
-		if err != nil && (tolerated == "" || !strings.Contains(err.Error(), tolerated)) {
+		if err != nil && (j.interrupted == "" || !strings.Contains(err.Error(), "BUSYKEY")) {
 			return fmt.Errorf("copy to %s: %w", j.target.addr, sale.Unavailable(err))
 		}
 	}
@@ -136,7 +136,7 @@ func (j *job) copy(ctx context.Context, tolerated string) error {
 // that was suspended must not copy keys to a target that another move has made the owner. To finish an interrupted move,
 // MIGRATE runs without that, because the guard may be on the target.
 func (j *job) migrate(ctx context.Context, conn redisconn.Connection, command []any) error {
-	if j.fence == 0 {
+	if j.interrupted != "" {
 		return conn.Do(ctx, command...).Err() // NOKEY, which is no error, if all keys have expired
 	}
 	var mark *redis.SliceCmd

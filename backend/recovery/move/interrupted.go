@@ -49,7 +49,7 @@ func (j *job) finish(ctx context.Context) error {
 		if j.keys, err = j.list(ctx, j.source.pinned, lasting); err != nil {
 			return err
 		}
-		if err := j.copy(ctx, "BUSYKEY"); err != nil {
+		if err := j.copy(ctx); err != nil {
 			return err
 		}
 	}
