@@ -16,7 +16,7 @@ type page[T any] struct {
 	list        string
 	items       []T
 	next        string // "" on the last page
-	unavailable []int  // shards whose items are missing
+	unavailable []int  // shards that could not be read
 }
 
 // UnmarshalJSON decodes the items, the link to the next page, and the unavailable shards.

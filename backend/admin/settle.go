@@ -42,7 +42,7 @@ type SettledPage struct {
 	// DiedBefore is that of the request, or else the time of the call. The requests of the next pages have it, so that an
 	// order that dies again after a retry is not selected again.
 	DiedBefore  time.Time
-	Unavailable []int // shards whose dead orders this page and the next pages omit, because they could not be read
+	Unavailable []int // shards that could not be read: this page and the next pages omit their dead orders
 }
 
 // Settle retries or cancels the dead orders that match a filter, oldest first, as Retry and Cancel do. A page may be

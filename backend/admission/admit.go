@@ -196,7 +196,7 @@ func parseNumbers(text string, to ...*int64) error {
 
 // errRejected reports that Redis has rejected a command permanently, for example because a key of the sale has the
 // wrong type.
-var errRejected = errors.New("Redis rejects the command")
+var errRejected = errors.New("rejected by Redis")
 
 // unavailable wraps sale.ErrUnavailable with the operation. It hides the type of err.
 func unavailable(what string, err error) error {

@@ -248,7 +248,7 @@ func TestAuditorRestsAfterAuditsOnly(t *testing.T) {
 				if began = append(began, time.Now()); len(began) == 4 {
 					stop()
 				}
-				time.Sleep(2 * time.Second)
+				<-time.After(2 * time.Second)
 				return false
 			},
 			Pause: func(context.Context, string, string) error { return nil },

@@ -248,7 +248,7 @@ type listing[T any] struct {
 	name        string
 	items       []T
 	next        string // "" on the last page
-	unavailable []int  // shards whose items are missing
+	unavailable []int  // shards that could not be read
 }
 
 // UnmarshalJSON decodes the items, the link to the next page, a string or a positive number, and the unavailable

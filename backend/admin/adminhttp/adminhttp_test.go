@@ -328,7 +328,8 @@ func TestUnavailableShardsOfDeadLettersAreNamed(t *testing.T) {
 	for _, path := range []string{"", "/" + servertest.OrderID(5).String()} {
 		a := s.operate("GET", "/admin/v1/dead"+path, "")
 		servertest.WantProblem(t, a, 503, "temporarily-unavailable")
-		if want := "The dead letters of shards 1, 3 cannot be read now; sluice shard list has the reason."; !strings.Contains(a.Body, want) {
+		want := "The dead letters of shards 1, 3 cannot be read now; sluice shard list has the reason."
+		if !strings.Contains(a.Body, want) {
 			t.Errorf("%s: %s, want %s", path, a.Body, want)
 		}
 	}
