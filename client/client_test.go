@@ -305,8 +305,8 @@ func TestDeadLettersWithoutAnUnavailableShard(t *testing.T) {
 	answer := func(body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }
 	}
-	first, last := `{"dead":[{"key":"1"}],"next":"0~","unavailable_shards":[3]}`, `{"dead":[{"key":"2"}]}`
-	s := newServer(t, answer(first), answer(last))
+	one, two := `{"dead":[{"key":"1"}],"next":"0~","unavailable_shards":[3]}`, `{"dead":[{"key":"2"}]}`
+	s := newServer(t, answer(one), answer(two))
 	a, err := NewAdmin(s.URL, "hush")
 	if err != nil {
 		t.Fatal(err)
