@@ -253,15 +253,10 @@ func (s *DeadLetters) requeue(ctx context.Context, shard Shard, o sale.Order) er
 }
 
 // retriedBefore returns the status of an order without a dead letter that an earlier or concurrent Retry requeued. If
-// the log has an entry of its cancellation, at any position, the order was not requeued: the entry is written before
-// the dead letter is removed, and is final. An entry of a retry before or after it has no effect.
+// the log has an entry of its cancellation, at any position, the order was not requeued, unless the entry is that of
+// its row: the entry is written before the dead letter is removed, and is final. An entry of a retry before or after it
+// has no effect.
 func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFound error) (sale.Status, error) {
-	switch _, err := s.store.LastLog(ctx, id.String(), store.CancelledOrder, store.DroppedDead); {
-	case err == nil:
-		return "", notFound
-	case !errors.Is(err, sale.ErrNotFound):
-		return "", err
-	}
 	retry, err := s.store.LastLog(ctx, id.String(), store.RetriedDead)
 	if errors.Is(err, sale.ErrNotFound) {
 		return "", notFound
@@ -269,9 +264,19 @@ func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFou
 	if err != nil {
 		return "", err
 	}
-	row, err := s.store.Order(ctx, id)
-	if !errors.Is(err, sale.ErrNotFound) {
-		return row.Status, err
+	rows, err := s.store.OrderRows(ctx, store.OrderQuery{ID: id})
+	if err != nil {
+		return "", err
+	}
+	cancelledRow := len(rows) > 0 && rows[0].Status == sale.StatusCancelled && !rows[0].Died && !rows[0].Unbacked
+	switch last, err := s.store.LastLog(ctx, id.String(), store.CancelledOrder, store.DroppedDead); {
+	case err == nil && (last.Action == store.DroppedDead || !cancelledRow):
+		return "", notFound
+	case err != nil && !errors.Is(err, sale.ErrNotFound):
+		return "", err
+	}
+	if len(rows) > 0 {
+		return rows[0].Status, nil
 	}
 	saleID := retry.SaleID // "" if unknown, which counts as not archived
 	switch archived, err := isArchived(ctx, s.store, saleID); {

@@ -418,6 +418,23 @@ func TestRetryAfterACancelIsNotFound(t *testing.T) {
 	}
 }
 
+// A repeated retry returns the status of the row, also after an admin has cancelled the row.
+func TestRepeatedRetryOfACancelledRow(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5)
+	dead := w.makeDead("s", "bob")
+	if _, err := w.dead.Retry(w.ctx, dead.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.drain()
+	if _, err := w.CancelOrder(w.ctx, dead.ID); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := w.dead.Retry(w.ctx, dead.ID); err != nil || status != sale.StatusCancelled {
+		t.Errorf("%s, %v; want cancelled", status, err)
+	}
+}
+
 func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)

@@ -202,7 +202,7 @@ func logDeadRow(ctx context.Context, c Conn, o DeadOrder) (wasRow bool, err erro
 	case row.SaleID != o.SaleID || row.Buyer != o.Buyer: // the slot may differ: a rebuild has changed it
 		return false, rejected("", "its id is another order's")
 	case row.Status == sale.StatusCancelled:
-		return row.ReturnNumber == nil || *row.ReturnNumber != diedInQueue, nil
+		return !row.Died, nil
 	}
 	return true, logOrder(ctx, c, CancelledOrder, o.Order, "it is a row and stays; "+o.logDetail())
 }

@@ -170,6 +170,7 @@ type OrderRow struct {
 	ReturnNumber *int64    `json:"return_number"`           // see returns.go
 	Returning    bool      `json:"-"`                       // cancelled, and its unit is not back in Redis yet
 	Unbacked     bool      `json:"-"`                       // cancelled, and Redis had no unit of it to free
+	Died         bool      `json:"-"`                       // cancelled as a dead order with a unit
 }
 
 const rowColumns = orderColumns + ", created_at, updated_at, coalesce(reference, ''), coalesce(cancelled_by, '')," +
@@ -181,6 +182,7 @@ func scanOrderRow(row Scanner) (r OrderRow, err error) {
 	cancelled := r.Status == sale.StatusCancelled
 	r.Returning = cancelled && r.ReturnNumber == nil
 	r.Unbacked = cancelled && r.ReturnNumber != nil && *r.ReturnNumber == heldNoUnit
+	r.Died = cancelled && r.ReturnNumber != nil && *r.ReturnNumber == diedInQueue
 	return r, err
 }
 
