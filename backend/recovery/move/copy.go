@@ -90,7 +90,7 @@ func (j *job) clearCall(ctx context.Context, step string, keys ...string) error 
 	return j.call(ctx, j.target.importing, "move_clear", keys, j.owner.Deployment, step)
 }
 
-// copy sends the keys to the target, and keeps them on the source. A key that the target has is an error, except when an
+// copy sends the keys to the target, and keeps them on the source. A key that the target has is an error, unless an
 // interrupted move is finished.
 func (j *job) copy(ctx context.Context) error {
 	host, port, err := net.SplitHostPort(j.target.addr)
@@ -132,9 +132,9 @@ func (j *job) copy(ctx context.Context) error {
 	return nil
 }
 
-// migrate runs MIGRATE on the source, in a transaction that ends without it if the guard of the shard changes: a mover
-// that was suspended must not copy keys to a target that another move has made the owner. To finish an interrupted move,
-// MIGRATE runs without that, because the guard may be on the target.
+// migrate runs MIGRATE on the source, in a transaction that ends without it if the guard of the shard changes: a
+// mover that was suspended must not copy keys to a target that another move has made the owner. To finish an
+// interrupted move, MIGRATE runs without that, because the guard may be on the target.
 func (j *job) migrate(ctx context.Context, conn redisconn.Connection, command []any) error {
 	if j.interrupted != "" {
 		return conn.Do(ctx, command...).Err() // NOKEY, which is no error, if all keys have expired

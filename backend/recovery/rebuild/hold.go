@@ -34,9 +34,9 @@ func NewHold(client redisconn.Client, shard keyspace.Shard, owner guard.Owner, f
 var errTakenOver = errors.New("the data was taken over from another deployment")
 
 // Begin holds the shard, which makes its data that of the owner. No sale is added to the shard or removed from it any
-// longer. If verified is not empty, the data must have been verified on the server with this id, which may have lost the
-// id of a server that it followed since (guard.SameData); otherwise Begin returns guard.ErrUnverified. The data of another deployment is taken over if from is its id; otherwise Begin returns
-// a *guard.DeploymentError.
+// longer. If verified is not empty, the data must have been verified on the server with this id (guard.SameData);
+// otherwise Begin returns guard.ErrUnverified. The data of another deployment is taken over if from is its id;
+// otherwise Begin returns a *guard.DeploymentError.
 func (h Hold) Begin(ctx context.Context, verified, from string) error {
 	if verified != "" {
 		recorded, err := h.client.HGet(ctx, h.shard.Guard(), "run_id").Result()

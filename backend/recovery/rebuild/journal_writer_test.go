@@ -271,8 +271,8 @@ func (b *lastBeat) Heartbeat(_ context.Context, _ string, _ int, generation int6
 	return nil
 }
 
-// A backend that loses only its connection to Redis while it restores its journal holds a rebuild for half a minute, and
-// not until it is stopped. It restores its journal when it reaches Redis again.
+// A backend that loses only its connection to Redis while it restores its journal holds a rebuild for half a minute,
+// and not until it is stopped. It restores its journal when it reaches Redis again.
 func TestDisconnectedBackendDoesNotHoldARebuild(t *testing.T) {
 	for name, fence := range map[string]int64{"in the middle": 1, "before the fence is known": -1} {
 		t.Run(name, func(t *testing.T) {

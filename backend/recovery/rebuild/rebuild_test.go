@@ -1102,8 +1102,8 @@ func TestRebuildOfOneSaleKeepsTheOrderOfOthers(t *testing.T) {
 	}
 }
 
-// A server that was promoted and has no replicas clears the id of the server that it followed after an hour. Its data is
-// verified as before, so a rebuild of one sale does not become one of all sales.
+// A server that was promoted and has no replicas clears the id of the server that it followed after an hour. Its data
+// is verified as before, so a rebuild of one sale rebuilds no other.
 func TestRebuildOfOneSaleOnAServerThatWasPromoted(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)

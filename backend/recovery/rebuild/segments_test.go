@@ -273,8 +273,8 @@ func TestOrdersKeepMovedUnitsInARestoredDatabase(t *testing.T) {
 // exchanged is the ledger of a database that is replaced while a process uses it.
 type exchanged struct{ spread.Ledger }
 
-// Purchases begin before the rebuild of a restored database: a standby without the last commits has replaced it, or an
-// admin has forgotten the rebuild. Units that were moved and sold since are not on sale again.
+// Purchases begin before the rebuild of a restored database, for example after a failover to a standby without the last
+// commits. Units that were moved and sold since are not on sale again.
 func TestRefillOfARestoredDatabaseSellsNoUnitTwice(t *testing.T) {
 	for name, running := range map[string]bool{"a process that starts": false, "a process that has read the segments": true} {
 		t.Run(name, func(t *testing.T) {
