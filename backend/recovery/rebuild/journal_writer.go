@@ -29,8 +29,8 @@ const (
 	unavailableInterval = 100 * time.Millisecond
 	// trimInterval is how often orders that are rows are removed from the journal.
 	trimInterval = 5 * time.Second
-	// maxStalled is the time without a restored order after which rebuilds no longer wait for the journal of a backend that
-	// does not reach Redis or SQL. A rebuild that waits reaches both, so only this backend is disconnected.
+	// maxStalled is the time without a restored order after which rebuilds no longer wait for the journal of a backend
+	// that does not reach Redis or SQL. A rebuild that waits reaches both, so only this backend is disconnected.
 	maxStalled = 30 * time.Second
 	// writtenSize is the size of a cache that takes about 4 MB. An evicted order can be recorded again, without effect.
 	writtenSize = 1 << 16
