@@ -78,7 +78,8 @@ func (j *job) moveLocked(ctx context.Context) error {
 	}
 	held, releaseSource := sourceLock.KeepRenewed(moved)
 	defer releaseSource()
-	if j.fence, err = rebuild.NextFence(held, j.cfg.Store, j.source.pinned, j.shard); err != nil {
+	j.fence, err = rebuild.NextFence(held, j.cfg.Store, j.shard, j.source.pinned, j.target.importing)
+	if err != nil {
 		return err
 	}
 	began := time.Now()

@@ -216,6 +216,32 @@ func TestUnconfirmedGenerationIsRebuilt(t *testing.T) {
 	w.rows()
 }
 
+// An interrupted move left its fence on the target, and the database was restored from an older backup since.
+func TestFenceIsAboveThatOfTheTarget(t *testing.T) {
+	w := newWorld(t)
+	target := w.other()
+	w.stopAt = func(step string) error {
+		if step == "copy" {
+			return errKilled
+		}
+		return nil
+	}
+	if _, err := w.move(target); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	w.stopAt = func(string) error { return nil }
+	onImporter(t, target, "HSET", w.shard.Guard(), "fence", "1000")
+	w.recover()
+	testenv.Eventually(t, time.Minute, "the locks expire", func() bool {
+		result, err := w.move(target)
+		if err != nil && !errors.Is(err, guard.ErrBusy) {
+			t.Fatal(err)
+		}
+		return err == nil && result.Verified
+	})
+	w.check(target)
+}
+
 // A move that finds another one in progress does not end the import of that one.
 func TestBusyMoveKeepsTheMarkOfAnother(t *testing.T) {
 	w := newWorld(t)

@@ -198,7 +198,7 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 			return fmt.Errorf("rebuild: %w", err)
 		}
 	}
-	fence, err := NextFence(ctx, r.cfg.Store, client, shard)
+	fence, err := NextFence(ctx, r.cfg.Store, shard, client)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
 	}
@@ -223,13 +223,17 @@ type Fences interface {
 	Journals(ctx context.Context, shard int) ([]journal.Status, error)
 }
 
-// NextFence returns a fence that SQL, this Redis and the journals have not seen. A database that was restored from a
+// NextFence returns a fence that SQL, these servers and the journals have not seen. A database that was restored from a
 // backup may have allocated higher fences before. If one were reused, Redis would reject the rebuild as an older one or
 // take its queue for swapped, and a journal would take itself for restored.
-func NextFence(ctx context.Context, sql Fences, client redis.Cmdable, shard keyspace.Shard) (int64, error) {
-	newest, err := guard.NewestFence(ctx, client, shard)
-	if err != nil {
-		return 0, err
+func NextFence(ctx context.Context, sql Fences, shard keyspace.Shard, servers ...redis.Cmdable) (int64, error) {
+	newest := int64(0)
+	for _, client := range servers {
+		fence, err := guard.NewestFence(ctx, client, shard)
+		if err != nil {
+			return 0, err
+		}
+		newest = max(newest, fence)
 	}
 	journals, err := sql.Journals(ctx, int(shard))
 	if err != nil {

@@ -144,7 +144,7 @@ func TestFenceIsAboveThatOfARestorationInProgress(t *testing.T) {
 	if err := w.store.Heartbeat(w.ctx, "other", 0, -1000); err != nil {
 		t.Fatal(err)
 	}
-	if fence, err := rebuild.NextFence(w.ctx, w.store, w.raw(), 0); err != nil || fence <= 1000 {
+	if fence, err := rebuild.NextFence(w.ctx, w.store, 0, w.raw()); err != nil || fence <= 1000 {
 		t.Errorf("fence %d, %v, want more than 1000", fence, err)
 	}
 }
