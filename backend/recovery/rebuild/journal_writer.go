@@ -314,7 +314,7 @@ func (w *JournalWriter) stall() {
 	if w.Restored() < 0 && time.Since(w.progressed) > maxStalled {
 		w.report(0)
 		w.cfg.Log.Error("journal: rebuilds no longer wait for its orders, because this backend does not reach Redis or the "+
-			"database: see its network", "since", w.progressed)
+			"database: check its connections", "since", w.progressed)
 	}
 }
 
