@@ -12,6 +12,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/move"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
@@ -352,5 +353,29 @@ func TestTargetThatFailsBeforeItsReplicasAreAwaited(t *testing.T) {
 	t.Cleanup(func() { _ = gone.Close() })
 	if err := move.AwaitReplicas(t.Context(), gone); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("%v, want %v", err, sale.ErrUnavailable)
+	}
+}
+
+// A mover can be suspended between the comparison of its fence and the copy.
+func TestMigrateIsFenced(t *testing.T) {
+	c, shard := testenv.StartRedis(t).Client(), keyspace.Shard(0)
+	hold := func(fence int64) { c.HSet(t.Context(), shard.Guard(), "fence", fence, "rebuilding", fence) }
+	none := func() {}
+	for name, m := range map[string]struct {
+		before, suspended func()
+		want              error
+	}{
+		"held":                       {func() { hold(2) }, none, nil},
+		"held by a later move":       {func() { hold(3) }, none, guard.ErrFenced},
+		"held by a later move since": {func() { hold(2) }, func() { hold(3) }, guard.ErrFenced},
+		"released":                   {func() { hold(2); c.HDel(t.Context(), shard.Guard(), "rebuilding") }, none, guard.ErrFenced},
+		"moved":                      {func() { c.FlushAll(t.Context()) }, none, guard.ErrFenced},
+		"moved since":                {func() { hold(2) }, func() { c.FlushAll(t.Context()) }, guard.ErrFenced},
+	} {
+		m.before()
+		err := move.Migrate(t.Context(), c, shard, 2, m.suspended, "SET", "copy", "x")
+		if n := c.Del(t.Context(), "copy").Val(); !errors.Is(err, m.want) || (n == 1) != (m.want == nil) {
+			t.Errorf("%s: %v, want %v; copied %d keys", name, err, m.want, n)
+		}
 	}
 }
