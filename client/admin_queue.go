@@ -2,11 +2,12 @@ package client
 
 import "context"
 
-// Queue is the state of the order queue: its counts over all shards, and each shard.
+// Queue is the state of the order queue: its counts over all shards, and each shard. Both omit unavailable shards.
 type Queue struct {
 	QueueCounts
-	MaxReady int64        `json:"max_ready"` // a shard with this many ready orders accepts no further ones
-	Shards   []QueueShard `json:"shards"`
+	MaxReady    int64        `json:"max_ready"` // a shard with this many ready orders accepts no further ones
+	Shards      []QueueShard `json:"shards"`
+	Unavailable []int        `json:"unavailable_shards,omitempty"`
 }
 
 // QueueShard is the state of one shard of the order queue.

@@ -14,7 +14,8 @@ import (
 // leases and delays would last as long as the clock was wrong; those that end more than twice their longest duration
 // ahead start again from now: another process may use longer ones.
 //
-// An error that concerns one lease does not stop the others. While nothing is leased or delayed, a call costs one round trip without a script.
+// An error that concerns one lease does not stop the others. While nothing is leased or delayed, a call costs one round
+// trip without a script.
 func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
 	if n, err := l.exist(ctx, l.shard.Delayed(), l.shard.Leases()); err != nil || n == 0 {
 		return 0, wrap("reclaim", err)

@@ -96,8 +96,8 @@ func TestFilterBySaleThatSelectsNothing(t *testing.T) {
 	}
 }
 
-// While shards are unavailable, a list and a filter have the orders of the others, and standard error names the shards.
-func TestDeadOrdersOfUnavailableShards(t *testing.T) {
+// While shards are unavailable, lists and filters have the orders of the others, and standard error names the shards.
+func TestUnavailableShardsAreNamed(t *testing.T) {
 	mux := http.NewServeMux()
 	answer := func(pattern, body string) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
@@ -109,6 +109,7 @@ func TestDeadOrdersOfUnavailableShards(t *testing.T) {
 	retried := `{"dry_run":false,"done":1,"failed":0,"orders":[{"order_id":"7"}],"unavailable_shards":[2]}`
 	answer("POST /admin/v1/dead/retry", retried)
 	answer("POST /admin/v1/dead/cancel", `{"dry_run":false,"done":0,"failed":0,"orders":[],"unavailable_shards":[2]}`)
+	answer("GET /admin/v1/queue", `{"ready":5,"shards":[{"shard":0,"ready":5}],"unavailable_shards":[1]}`)
 	s := httptest.NewServer(mux)
 	defer s.Close()
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
@@ -119,6 +120,7 @@ func TestDeadOrdersOfUnavailableShards(t *testing.T) {
 	}{
 		{"dead list", "7      shoe", "the list lacks shards 1, 3: sluice shard list has the reason\n", exitOK},
 		{"dead list --json", `"key": "7"`, "the list lacks shards 1, 3: sluice shard list has the reason\n", exitOK},
+		{"queue", "0      5 ", "the list lacks shard 1: sluice shard list has the reason\n", exitOK},
 		{"dead retry --all", "1 requeued, 0 not\n", unchecked, exitFail},
 		{"dead cancel --sale shoe", "0 settled, 0 not\n", unchecked, exitFail},
 	} {

@@ -96,16 +96,20 @@ func printList[T any](
 			return err
 		}
 	}
-	if len(answer.unavailable) > 0 {
-		fmt.Fprintf(o.p.errOut, "the list lacks %s: sluice shard list has the reason\n",
-			plural.Named("shard", answer.unavailable))
-	}
+	o.p.reportUnavailable(answer.unavailable)
 	return o.show(raw, func(w io.Writer) {
 		table(w, head, answer.items, cells)
 		if answer.next != "" {
 			fmt.Fprintf(w, "more: --after %s\n", answer.next)
 		}
 	})
+}
+
+// reportUnavailable reports on standard error that a list lacks shards. It prints nothing if there are none.
+func (p *program) reportUnavailable(shards []int) {
+	if len(shards) > 0 {
+		fmt.Fprintf(p.errOut, "the list lacks %s: sluice shard list has the reason\n", plural.Named("shard", shards))
+	}
 }
 
 // table prints items below a head with columns separated by tabs.

@@ -24,7 +24,12 @@ get 503 until it has drained.`,
   sluice queue --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var q client.Queue
-			return o.print(cmd.Context(), get(adminPath("queue")), &q, func(w io.Writer) { printQueue(w, q) })
+			raw, err := o.fetch(cmd.Context(), get(adminPath("queue")), &q)
+			if err != nil {
+				return err
+			}
+			o.p.reportUnavailable(q.Unavailable)
+			return o.show(raw, func(w io.Writer) { printQueue(w, q) })
 		},
 	})
 }

@@ -14,8 +14,10 @@ func (h *handlers) queue(ctx context.Context, _ *request) (any, error) {
 		return nil, err
 	}
 	shards := make([]client.QueueShard, 0, len(stats))
+	var unavailable []int
 	for i, s := range stats {
-		if s == nil { // unavailable
+		if s == nil {
+			unavailable = append(unavailable, i)
 			continue
 		}
 		pace := h.cfg.Pace.Shard(i, s)
@@ -28,5 +30,5 @@ func (h *handlers) queue(ctx context.Context, _ *request) (any, error) {
 	}
 	sum := livestats.Counts(queue.Sum(stats))
 	sum.DrainSeconds = livestats.DrainSeconds(h.cfg.Pace.Within(stats))
-	return client.Queue{QueueCounts: sum, MaxReady: h.cfg.MaxReady, Shards: shards}, nil
+	return client.Queue{QueueCounts: sum, MaxReady: h.cfg.MaxReady, Shards: shards, Unavailable: unavailable}, nil
 }

@@ -1,6 +1,7 @@
 package adminhttp
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -18,5 +19,16 @@ func TestQueueShowsCountsAndDrain(t *testing.T) {
 		`{"shard":1,"ready":10,"delayed":0,"leased":0,"leases":0,"dead":1,"oldest_age_seconds":100,"drain_seconds":null,"drained_per_second":null}]}` + "\n"
 	if a := serve(t, cfg).operate("GET", "/admin/v1/queue", ""); a.Body != want {
 		t.Errorf("%d %s\nwant %s", a.Status, a.Body, want)
+	}
+}
+
+func TestQueueNamesUnavailableShards(t *testing.T) {
+	d := newFakeService()
+	d.stats = queue.Stats{Ready: 1}
+	cfg := d.config()
+	cfg.Queue = onlyFirst{d}
+	a := serve(t, cfg).operate("GET", "/admin/v1/queue", "")
+	if !strings.Contains(a.Body, `{"ready":1,`) || !strings.Contains(a.Body, `"unavailable_shards":[1]`) {
+		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
