@@ -37,8 +37,8 @@ func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 	switch {
 	case first || span <= 0:
 		return
-	case left < 0: // a rebuild has changed the counter, or orders were pushed again
-		m.rate, m.known = 0, false
+	case left < 0: // the counter is unknown, a rebuild has changed it, or orders were pushed again: the next one is the first
+		m.rate, m.known, m.at = 0, false, time.Time{}
 		return
 	case !m.known:
 		m.rate, m.known = left/span, true

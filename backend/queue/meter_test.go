@@ -38,6 +38,23 @@ func TestMeterEstimatesTheTimeToDrain(t *testing.T) {
 	}
 }
 
+// The number of accepted orders is unknown, 0, in one sample, because the sales of the shard could not be read. Its return
+// is no throughput.
+func TestMeterIgnoresTheReturnOfAnUnknownNumber(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var m queue.Meter
+	var p queue.Pace
+	for i, accepted := range []int64{1000, 1010, 0, 1020, 1030} { // five a second
+		m.Sample(at.Add(time.Duration(2*i)*time.Second), accepted, queue.Stats{Ready: 50})
+		if p = m.Pace(); p.PerSecond > 5 {
+			t.Errorf("sample %d: %+v, although five orders leave per second", i, p)
+		}
+	}
+	if !p.Known || p.PerSecond != 5 {
+		t.Errorf("at the end: %+v", p)
+	}
+}
+
 // During an outage of the database the average of the time before it is no estimate.
 func TestMeterHasNoEstimateWhileNothingLeaves(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
