@@ -37,7 +37,7 @@ func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 	switch {
 	case first || span <= 0:
 		return
-	case left < 0: // the counter is unknown, a rebuild has changed it, or orders were pushed again: the next one is the first
+	case left < 0: // the counter is unknown or was changed by a rebuild, or orders were pushed again: start again
 		m.rate, m.known, m.at = 0, false, time.Time{}
 		return
 	case !m.known:

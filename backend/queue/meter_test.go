@@ -38,8 +38,8 @@ func TestMeterEstimatesTheTimeToDrain(t *testing.T) {
 	}
 }
 
-// The number of accepted orders is unknown, 0, in one sample, because the sales of the shard could not be read. Its return
-// is no throughput.
+// The number of accepted orders is unknown, 0, in one sample, because the sales of the shard could not be read. Its
+// return is no throughput.
 func TestMeterIgnoresTheReturnOfAnUnknownNumber(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var m queue.Meter
