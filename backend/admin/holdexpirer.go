@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"sluice/backend/admission"
@@ -117,7 +118,7 @@ type downShards map[keyspace.Shard]bool
 
 // returnUnits returns the units of cancelled orders to Redis, marks their rows and counts them. It skips the orders of
 // shards that are down, adds shards to down, and skips a sale that Redis does not hold, with an error: the reconcile
-// loop loads it.
+// loop loads it. It uses the shards concurrently, because one that does not respond takes seconds.
 func returnUnits(
 	ctx context.Context, db Store, stock Stock, counters *Counters, down downShards, orders []sale.Order,
 ) (returned int, err error) {
@@ -126,6 +127,7 @@ func returnUnits(
 		bySale[o.SaleID] = append(bySale[o.SaleID], o)
 	}
 	var failures []error
+	byShard := map[keyspace.Shard][][]sale.Order{} // each of one part of a sale
 	for _, id := range slices.Sorted(maps.Keys(bySale)) {
 		k, err := stock.Spread(ctx, id)
 		if err != nil {
@@ -139,15 +141,29 @@ func returnUnits(
 		}
 		for segment, some := range byHome {
 			shard := stock.ShardOf(spread.PartOf(id, segment, k))
-			if len(some) == 0 || down[shard] {
-				continue
+			if len(some) > 0 && !down[shard] {
+				byShard[shard] = append(byShard[shard], some)
 			}
-			n, err := returnUnitsOf(ctx, db, stock, id, some)
-			returned += n
-			failures = append(failures, err)
-			down[shard] = admission.ConcernsOthers(err)
 		}
 	}
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for shard, parts := range byShard {
+		running.Go(func() {
+			for _, some := range parts {
+				n, err := returnUnitsOf(ctx, db, stock, some[0].SaleID, some)
+				mu.Lock()
+				returned += n
+				failures = append(failures, err)
+				down[shard] = admission.ConcernsOthers(err)
+				mu.Unlock()
+				if admission.ConcernsOthers(err) {
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
 	counters.returned.Add(float64(returned))
 	return returned, errors.Join(failures...)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store/storetest"
@@ -346,5 +348,29 @@ func TestOldRehearsalsAreRemovedWhileAShardIsDown(t *testing.T) {
 	testenv.Eventually(t, time.Minute, "the rehearsal is removed", func() bool {
 		_, _, err := w.store.Sale(w.ctx, old.ID)
 		return errors.Is(err, sale.ErrNotFound)
+	})
+}
+
+// While a shard does not respond, Redis gets the changes and the units of sales in another one.
+func TestSuspendedShardDelaysNoOther(t *testing.T) {
+	w, servers := newSplitWorld(t, redisconn.Timeouts(time.Hour))
+	var orders []sale.Order
+	for shard := range shards {
+		orders = append(orders, w.sellHeld(nameIn(shard), 5, "ann")...)
+		if _, err := w.store.SetSwitch(w.ctx, nameIn(shard), sale.Paused); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.elapse(orders...)
+	servers[0].Pause()
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.RunOnce(w.ctx) })
+	expirer := NewHoldExpirer(w.plain())
+	running.Go(func() { _ = expirer.RunOnce(w.ctx) })
+	defer running.Wait()
+	defer servers[0].Resume()
+	testenv.Eventually(t, time.Minute, "the change and the unit of the other sale", func() bool {
+		v, err := w.stock.View(w.ctx, nameIn(1))
+		return err == nil && v.State == sale.StatePaused && v.Left == 5
 	})
 }

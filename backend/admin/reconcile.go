@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -113,14 +115,24 @@ func (s *Service) RunOnce(ctx context.Context) error {
 		s.archived[id] = true
 	}
 	s.knownMu.Unlock()
-	var failures []error
-	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
-		if err := s.reconcile(ctx, byShard[shard]); err != nil {
-			failures = append(failures, fmt.Errorf("admin: reconcile: %w", err))
-		}
+	shards := slices.Sorted(maps.Keys(byShard))
+	failures := make([]error, len(shards))
+	var running errgroup.Group // a shard that does not respond takes seconds
+	running.SetLimit(concurrentShards)
+	for i, shard := range shards {
+		running.Go(func() error {
+			if err := s.reconcile(ctx, byShard[shard]); err != nil {
+				failures[i] = fmt.Errorf("admin: reconcile: %w", err)
+			}
+			return nil
+		})
 	}
+	_ = running.Wait() // the functions return nil
 	return errors.Join(failures...)
 }
+
+// concurrentShards bounds the shards that one process reconciles concurrently.
+const concurrentShards = 16
 
 // addKnown adds a sale in SQL to the known ones. s.knownMu is held.
 func (s *Service) addKnown(def sale.Sale) {

@@ -350,7 +350,7 @@ func TestReconcileReadsVersionsInBatches(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		change func() error
-		calls  int
+		calls  int64
 	}{
 		// their rows are read one by one, and each is updated at the end
 		{"all are missing", func() error { return nil }, 2*shards + 2*40},

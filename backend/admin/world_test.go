@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,12 +49,12 @@ func newWorld(t *testing.T) *world {
 }
 
 // newSplitWorld returns a world in which each shard has a Redis server of its own.
-func newSplitWorld(t *testing.T) (w *world, servers [shards]*testenv.Redis) {
+func newSplitWorld(t *testing.T, options ...redisconn.Option) (w *world, servers [shards]*testenv.Redis) {
 	t.Helper()
 	var clients [shards]redisconn.Client
 	for i := range servers {
 		servers[i] = testenv.StartRedis(t)
-		clients[i] = openRedis(t, servers[i])
+		clients[i] = openRedis(t, servers[i], options...)
 	}
 	server := func(shard keyspace.Shard) redisconn.Client { return clients[shard] }
 	w = newWorldOn(t, nil, redisconn.Route(func(key string) redisconn.Client {
@@ -63,10 +64,10 @@ func newSplitWorld(t *testing.T) (w *world, servers [shards]*testenv.Redis) {
 	return w, servers
 }
 
-func openRedis(t *testing.T, r *testenv.Redis) redisconn.Client {
+func openRedis(t *testing.T, r *testenv.Redis, options ...redisconn.Option) redisconn.Client {
 	t.Helper()
 	redisconn.Quiet(slog.New(slog.DiscardHandler))
-	client, err := redisconn.Open(r.URL)
+	client, err := redisconn.Open(r.URL, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,17 +203,16 @@ func (w *world) wantNoDeadLetter(id sale.OrderID) {
 
 // faults fails one call of the service, either before it takes effect or after it (the response is lost).
 type faults struct {
-	at    int // 1 is the next call; 0 never
+	at    int64 // 1 is the next call; 0 never
 	after bool
-	calls int
+	calls int64
 	what  string // the call that failed
 }
 
 var errFault = fmt.Errorf("connection reset: %w", sale.ErrUnavailable)
 
 func (f *faults) call(what string, do func() error) error {
-	f.calls++
-	if f.at != f.calls {
+	if atomic.AddInt64(&f.calls, 1) != f.at { // shards are used concurrently
 		return do()
 	}
 	f.what = what
@@ -226,7 +226,7 @@ func (f *faults) call(what string, do func() error) error {
 // once before and once after it takes effect.
 func (w *world) each(try func(name string)) {
 	w.t.Helper()
-	for at := 1; ; at++ {
+	for at := int64(1); ; at++ {
 		for _, after := range []bool{false, true} {
 			*w.faults = faults{at: at, after: after}
 			try(fmt.Sprintf("f%d-%v", at, after))
