@@ -201,10 +201,11 @@ func (s *Service) cancelAllDead(ctx context.Context, id string) error {
 // that SQL does not have, and of archived sales, also if they are suspended. The next sweep retries what fails.
 func (s *Service) sweepRehearsals(ctx context.Context) {
 	// Redis is read before SQL. SQL stores a new rehearsal first, so a rehearsal that SQL lacks was deleted.
-	stored := map[keyspace.Shard][]string{}
-	for _, shard := range s.dead.space.All() {
-		stored[shard], _ = s.stock.SalesIn(ctx, shard)
-	}
+	stored := make([][]string, len(s.dead.shards)) // by shard
+	s.dead.each(func(i int, _ Shard) (err error) {
+		stored[i], err = s.stock.SalesIn(ctx, keyspace.Shard(i))
+		return err // such a shard is swept later
+	})
 	summaries, err := s.store.SaleSummaries(ctx)
 	if err != nil {
 		return
@@ -222,7 +223,7 @@ func (s *Service) sweepRehearsals(ctx context.Context) {
 	for shard, ids := range stored {
 		for _, id := range ids {
 			if sale.IsRehearsal(id) && !inSQL[id] || s.Archived(id) { // archived: loaded by a process that lags
-				_ = s.stock.RemoveFrom(ctx, shard, id)
+				_ = s.stock.RemoveFrom(ctx, keyspace.Shard(shard), id)
 			}
 		}
 	}
