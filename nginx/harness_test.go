@@ -126,7 +126,7 @@ const workerTitle = "nginx: worker process"
 // master returns the master process.
 func (e *edge) master() *os.Process {
 	e.t.Helper()
-	master, err := running(e.cfg.Prefix)
+	_, master, err := running(e.cfg.Prefix)
 	if err != nil {
 		e.t.Fatal(err)
 	}

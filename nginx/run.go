@@ -137,11 +137,7 @@ func (c Config) Reload(ctx context.Context) error {
 	if c.Prefix == "" {
 		return fmt.Errorf("%w: reload needs the directory of the edge", ErrConfig)
 	}
-	dir, err := filepath.Abs(c.Prefix)
-	if err != nil {
-		return fmt.Errorf("%w: %v", ErrConfig, err)
-	}
-	master, err := running(dir)
+	dir, master, err := running(c.Prefix)
 	if err != nil {
 		return err
 	}
@@ -167,11 +163,8 @@ func (c Config) Reload(ctx context.Context) error {
 // RunningPolicy returns the policy file of the edge in Prefix, which Reload applies, and whether the edge has a
 // LeaseSocket, which rules with scope = "fleet" need.
 func (c Config) RunningPolicy() (file string, leases bool, err error) {
-	dir, err := filepath.Abs(c.Prefix)
+	dir, _, err := running(c.Prefix)
 	if err != nil {
-		return "", false, fmt.Errorf("%w: %v", ErrConfig, err)
-	}
-	if _, err := running(dir); err != nil {
 		return "", false, err
 	}
 	p := openedPrefix(dir)
@@ -195,26 +188,29 @@ func openedPrefix(dir string) *prefix {
 	return p
 }
 
-// running returns the master process of the edge in dir.
-func running(dir string) (*os.Process, error) {
+// running returns the absolute path of a prefix, and the master process of the edge in it.
+func running(prefix string) (dir string, master *os.Process, err error) {
+	if dir, err = filepath.Abs(prefix); err != nil {
+		return "", nil, fmt.Errorf("%w: %v", ErrConfig, err)
+	}
 	notRunning := fmt.Errorf("%w: no edge runs in %s", ErrConfig, dir)
 	lock, err := os.Open(filepath.Join(dir, marker))
 	if err != nil {
-		return nil, notRunning
+		return "", nil, notRunning
 	}
 	defer lock.Close()
 	if syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {
-		return nil, notRunning // the pid file is stale
+		return "", nil, notRunning // the pid file is stale
 	}
 	pid, err := readPID(dir)
 	if err != nil {
-		return nil, notRunning
+		return "", nil, notRunning
 	}
-	master, err := os.FindProcess(pid)
+	master, err = os.FindProcess(pid)
 	if err != nil || master.Signal(syscall.Signal(0)) != nil {
-		return nil, notRunning
+		return "", nil, notRunning
 	}
-	return master, nil
+	return dir, master, nil
 }
 
 // pidFile is written by nginx when its listeners are open.

@@ -175,7 +175,7 @@ func TestReloadRejectsAnyInvalidFileAsPolicy(t *testing.T) {
 	t.Parallel()
 	e := startEdge(t, `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`, nil)
 	e.do("GET", "/")
-	master, err := running(e.cfg.Prefix)
+	_, master, err := running(e.cfg.Prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
