@@ -152,7 +152,7 @@ func TestABadPolicyOnReloadChangesNothing(t *testing.T) {
 		t.Errorf("reload: %v, want %s", err, want)
 	}
 	// A signal skips the check of Reload: nginx itself rejects the policy.
-	master, err := running(e.cfg.Prefix)
+	_, master, err := running(e.cfg.Prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
