@@ -55,7 +55,7 @@ export function report(script, data) {
 function hints(r) {
   const share = (outcome) => (r.purchases ? r.outcomes.find((o) => o.outcome === outcome).count / r.purchases : 0);
   const found = [];
-  if (r.interruptions > 0) found.push('The run was interrupted: the verdict covers only the part that ran.');
+  if (r.interruptions > 0) found.push('The run ended early, or before its last buyers had finished: the verdict covers only the part that ran.');
   if (share('limited') > 0.5) {
     found.push('Most responses were 429. To give every buyer an address of its own, start the edge with loadtest/policy.lua.');
   }
