@@ -80,9 +80,7 @@ func (g *Gateway) parse(ctx *fasthttp.RequestCtx, p *snapshot, x *exchange, clie
 		x.Client = clientAddress(p.trusted, client, x.Client, x.Headers.Forwarded)
 	}
 	if !isPath || !isHead {
-		g.metrics.malformed.Inc()
-		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
-		ctx.SetConnectionClose()
+		g.refuseMalformed(ctx)
 		return false
 	}
 	return true
@@ -96,7 +94,7 @@ func (g *Gateway) handleReserved(ctx *fasthttp.RequestCtx, x *exchange) bool {
 	}
 	switch {
 	case x.Headers.Chunked: // no reserved path accepts a body
-		respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+		g.refuseMalformed(ctx)
 	case reserved == policy.HealthPath:
 		respondHealth(ctx)
 		x.logged = ctx.Response.StatusCode() != fasthttp.StatusOK
@@ -104,4 +102,10 @@ func (g *Gateway) handleReserved(ctx *fasthttp.RequestCtx, x *exchange) bool {
 		respond(ctx, fasthttp.StatusNotFound, bodyNotFound)
 	}
 	return true
+}
+
+func (g *Gateway) refuseMalformed(ctx *fasthttp.RequestCtx) {
+	g.metrics.malformed.Inc()
+	respond(ctx, fasthttp.StatusBadRequest, bodyBadRequest)
+	ctx.SetConnectionClose()
 }

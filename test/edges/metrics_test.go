@@ -23,7 +23,7 @@ func edgesExportTheSameMetrics(t *testing.T, socket bool) {
 	both := startBoth(t, options{policy: policy, socket: socket}, play)
 	const last = "Connection: close"
 	want := []string{
-		`malformed_total 4`,
+		`malformed_total 5`,
 		`requests_total{rule="ip",verdict="allow"} 7`, // including the request with the bad token
 		`requests_total{rule="slow",verdict="allow"} 1`,
 		`requests_total{rule="slow",verdict="deny"} 1`,
@@ -50,6 +50,7 @@ func edgesExportTheSameMetrics(t *testing.T, socket bool) {
 			"GET /a//b HTTP/1.1\r\nHost: x\r\n\r\n", post("Content-Length: 17000"),
 			getHead + "A: " + strings.Repeat("a", 9000) + "\r\n\r\n",
 			"POST /a//b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n",
+			request("POST", "/admin", "Transfer-Encoding: chunked") + "0\r\n\r\n",
 		} {
 			e.send(t, raw)
 		}
