@@ -92,8 +92,11 @@ func startCluster(t TB, masters, nodes int, args ...string) *RedisCluster {
 		return strings.Count(c.text(n, "CLUSTER", "NODES"), "connected") == len(c.Nodes) &&
 			!strings.Contains(c.text(n, "CLUSTER", "NODES"), "handshake")
 	})
+	// The state is ok before a node knows the owners of all slots; until then it rejects keys with CLUSTERDOWN.
 	c.await("the cluster is complete", func(n *Redis) bool {
-		return strings.Contains(c.text(n, "CLUSTER", "INFO"), "cluster_state:ok")
+		info := c.text(n, "CLUSTER", "INFO")
+		return strings.Contains(info, "cluster_state:ok") &&
+			strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d\r\n", clusterSlots))
 	})
 	return c
 }
