@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -136,17 +135,27 @@ type LogQuery struct {
 	Target string
 	Actor  string
 	Action string // a full action, such as sale.pause, or its first part, such as sale
+	SaleID string // entries that concern this sale
 	Before int64  // lower numbers only; 0: all
 	Limit  int    // see PageSize
 }
 
 // Log returns one page of entries, newest first.
 func (s *Store) Log(ctx context.Context, q LogQuery) ([]LogEntry, error) {
+	page, args := pageOfLog(q)
+	return ViewRows(ctx, s.DB, "store: log", scanLogEntry, page, args...)
+}
+
+// pageOfLog returns the query of Log.
+func pageOfLog(q LogQuery) (query string, args []any) {
 	var f Filter
-	if q.Before <= 0 {
-		q.Before = math.MaxInt64
+	orderBy := "id DESC"
+	if q.SaleID != "" {
+		f.AddConstant("sale_id <> ''") // the condition of the index
+		orderBy = f.ofSale(q.SaleID, q.Before, true)
+	} else if q.Before > 0 {
+		f.Add("id < ?", q.Before)
 	}
-	f.Add("id < ?", q.Before)
 	f.Equal("target", q.Target)
 	f.Equal("actor", q.Actor)
 	if strings.Contains(q.Action, ".") {
@@ -155,6 +164,6 @@ func (s *Store) Log(ctx context.Context, q LogQuery) ([]LogEntry, error) {
 		f.Add("action > ?", q.Action+".")
 		f.Add("action < ?", q.Action+"/")
 	}
-	page := f.Page("id DESC", q.Limit)
-	return ViewRows(ctx, s.DB, "store: log", scanLogEntry, "SELECT "+logColumns+" FROM admin_log"+page, f.Args...)
+	page := f.Page(orderBy, q.Limit)
+	return "SELECT " + logColumns + " FROM admin_log" + page, f.Args
 }

@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 
 	"sluice/backend/sale"
@@ -89,6 +90,57 @@ func TestLogEntriesHaveTheirSale(t *testing.T) {
 		}
 		if last, err := e.LastLog(e.ctx, orders[1].ID.String(), store.CancelledOrder); err != nil || last.SaleID != "s" {
 			t.Errorf("dead order that is a row: %+v, %v", last, err)
+		}
+	})
+}
+
+func TestLogOfASaleHasPagesAndFilters(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		dead := storetest.Order("a", "bob")
+		as := store.WithActor(e.ctx, "ann")
+		for _, err := range []error{
+			e.LogRetry(as, dead, "0"), e.LogRetry(as, storetest.Order("b", "bob"), "1"), e.LogRetry(e.ctx, dead, "2"),
+			e.Record(as, "dead.drop", "a", "3"), // as a process of an earlier version, which stores no sale
+			e.DropDead(as, store.DeadOrder{Order: storetest.Order("a", "eve")}, errors.New("4")),
+			e.SaveReport(as, store.RehearsalReport{ID: "rehearsal-a-x", SaleID: "a", Verdict: "5", Report: []byte("{}")}),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []struct {
+			q    store.LogQuery
+			want string
+		}{
+			{store.LogQuery{SaleID: "a"}, "5420"},
+			{store.LogQuery{SaleID: "b"}, "1"},
+			{store.LogQuery{SaleID: "A"}, ""},
+			{store.LogQuery{SaleID: "a", Actor: "ann"}, "540"},
+			{store.LogQuery{SaleID: "a", Target: dead.ID.String()}, "20"},
+			{store.LogQuery{SaleID: "a", Action: "dead.retry"}, "20"},
+			{store.LogQuery{SaleID: "a", Action: "dead"}, "420"},
+			{store.LogQuery{SaleID: "a", Action: "dead", Actor: "ann"}, "40"},
+		} {
+			for _, limit := range []int{1, 2, 100} {
+				got, q := "", c.q
+				for q.Limit = limit; ; {
+					page, err := e.Log(e.ctx, q)
+					if err != nil || len(page) > limit {
+						t.Fatalf("%+v: %d entries, %v", q, len(page), err)
+					}
+					for _, entry := range page {
+						digit := strings.IndexAny(entry.Detail, "012345")
+						got += entry.Detail[digit : digit+1]
+						q.Before = entry.Number
+					}
+					if len(page) < limit {
+						break
+					}
+				}
+				if got != c.want {
+					t.Errorf("%+v in pages of %d: entries %q, want %q", c.q, limit, got, c.want)
+				}
+			}
 		}
 	})
 }

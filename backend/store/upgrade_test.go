@@ -87,6 +87,7 @@ func TestUpgradeSkipsIndexesThatExist(t *testing.T) {
 	for version, indexes := range map[int64][]string{
 		5:  {"orders_sale ON orders (sale_id, id)", "payments_sale ON payments (sale_id, id)"},
 		11: {"webhook_deliveries_waiting ON webhook_deliveries (endpoint_id, number) WHERE state = 1"},
+		14: {"admin_log_sale ON admin_log (sale_id, id) WHERE sale_id <> ''"},
 	} {
 		databaseURL := storetest.BarePostgres(t)
 		at(t, databaseURL, version)
@@ -153,20 +154,26 @@ func TestUpgradeFillsTheSalesOfTheLog(t *testing.T) {
 	}
 }
 
-// A reader of the action log, such as pg_dump, does not make an upgrade block the writers of the log.
-func TestUpgradeDoesNotWaitForReadersOfTheLog(t *testing.T) {
-	databaseURL := storetest.BarePostgres(t)
-	at(t, databaseURL, 12)
-	reader := storetest.Connect(t, databaseURL)
-	if _, err := reader.Exec(t.Context(), "BEGIN; LOCK TABLE admin_log IN ACCESS SHARE MODE"); err != nil {
-		t.Fatal(err)
+// A long transaction that reads the action log, such as pg_dump, or writes it does not make an upgrade block the writers
+// of the log.
+func TestUpgradeDoesNotWaitForTransactionsOfTheLog(t *testing.T) {
+	for _, c := range []struct {
+		version int64
+		lock    string
+	}{{12, "ACCESS SHARE"}, {14, "ROW EXCLUSIVE"}} {
+		databaseURL := storetest.BarePostgres(t)
+		at(t, databaseURL, c.version)
+		old := storetest.Connect(t, databaseURL)
+		if _, err := old.Exec(t.Context(), "BEGIN; LOCK TABLE admin_log IN "+c.lock+" MODE"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Open(t.Context(), databaseURL, store.Config{}); !errors.Is(err, sale.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "lock timeout") {
+			t.Errorf("from version %d, while another transaction has the lock %s: %v", c.version, c.lock, err)
+		}
+		if _, err := old.Exec(t.Context(), "COMMIT"); err != nil {
+			t.Fatal(err)
+		}
+		storetest.Open(t, databaseURL)
 	}
-	if _, err := store.Open(t.Context(), databaseURL, store.Config{}); !errors.Is(err, sale.ErrUnavailable) ||
-		!strings.Contains(err.Error(), "lock timeout") {
-		t.Errorf("while the log is read: %v", err)
-	}
-	if _, err := reader.Exec(t.Context(), "COMMIT"); err != nil {
-		t.Fatal(err)
-	}
-	storetest.Open(t, databaseURL)
 }

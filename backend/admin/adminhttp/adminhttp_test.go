@@ -75,10 +75,13 @@ func TestRequestsReachTheService(t *testing.T) {
 			"page {Text:sh% State:sold_out After:x Limit:1}", `{"next":"drop","sales":[` + saleJSONWanted + `]}`,
 		},
 		{"GET", "/admin/v1/sales?q=", "", 200, "page {Text: State: After: Limit:100}", `{"sales":[` + saleJSONWanted + `]}`},
-		{"GET", "/admin/v1/log", "", 200, "log {Target: Actor: Action: Before:0 Limit:100}", `{"log":[` + logWanted + `]}`},
 		{
-			"GET", "/admin/v1/log?target=drop&actor=ann&action=sale&before=9&limit=1", "", 200,
-			"log {Target:drop Actor:ann Action:sale Before:9 Limit:1}", `{"log":[` + logWanted + `],"next":7}`,
+			"GET", "/admin/v1/log", "", 200, "log {Target: Actor: Action: SaleID: Before:0 Limit:100}",
+			`{"log":[` + logWanted + `]}`,
+		},
+		{
+			"GET", "/admin/v1/log?target=drop&actor=ann&action=sale&sale=drop&before=9&limit=1", "", 200,
+			"log {Target:drop Actor:ann Action:sale SaleID:drop Before:9 Limit:1}", `{"log":[` + logWanted + `],"next":7}`,
 		},
 		{
 			"GET", "/admin/v1/dead?error_contains=no+table&died_after=2026-11-27T10:00:00Z", "", 200,
@@ -172,6 +175,8 @@ func TestInvalidRequestsAre400(t *testing.T) {
 		{"GET", "/admin/v1/webhooks/ep_1/deliveries?after=1", "", ""},
 		{"GET", "/admin/v1/log?actor=a%1Bb", "", ""},
 		{"GET", "/admin/v1/log?action=%FF", "", ""},
+		{"GET", "/admin/v1/log?sale=", "", ""},
+		{"GET", "/admin/v1/log?sale=a%20b", "", ""},
 		{"GET", "/admin/v1/dead?limit=1001", "", ""},
 		{"GET", "/admin/v1/dead?limit=x", "", ""},
 		{"GET", "/admin/v1/dead?sale=", "", ""},

@@ -11,8 +11,8 @@ import (
 func (h *handlers) listLog(ctx context.Context, r *request) (any, error) {
 	q := httpserver.NewQuery(r.Ctx)
 	wanted := store.LogQuery{
-		Target: q.Line("target"), Actor: q.Line("actor"), Action: q.Line("action"), Before: q.Number("before"),
-		Limit: q.Limit(),
+		Target: q.Line("target"), Actor: q.Line("actor"), Action: q.Line("action"), SaleID: q.Sale(),
+		Before: q.Number("before"), Limit: q.Limit(),
 	}
 	if err := q.End(); err != nil {
 		return nil, err
