@@ -341,7 +341,7 @@ func TestNewerTablesAreNotUsed(t *testing.T) {
 		storetest.Open(t, url)
 		storetest.Exec(t, url, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
 		_, err := store.Open(t.Context(), url, store.Config{})
-		const want = "its tables are of version 99, and this program knows versions up to 14: use the program"
+		const want = "its tables are of version 99, and this program knows versions up to 15: use the program"
 		if bad, ok := errors.AsType[*store.URLError](err); !ok || errors.Is(err, sale.ErrUnavailable) ||
 			!strings.Contains(bad.Error(), want) {
 			t.Errorf("%v, want a URLError: %s", err, want)
