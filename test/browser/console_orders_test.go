@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -15,6 +16,24 @@ import (
 func (b *tab) rowsShown(n int) {
 	b.t.Helper()
 	b.await(fmt.Sprint(n, " rows"), fmt.Sprintf(`document.querySelectorAll("tbody tr[data-key]").length === %d`, n))
+}
+
+// logged waits until the page lists these entries of the action log, "admin|action|target|end of the details". Those of
+// the audit, which may pause the sale of another test at any time, are left out.
+func (b *tab) logged(want ...string) {
+	b.t.Helper()
+	list, err := json.Marshal(want)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.await("the entries "+strings.Join(want, ", "), `(() => {
+		const want = `+string(list)+`, lines = [...document.querySelectorAll("tbody tr")]
+			.map((r) => [...r.cells].slice(1).map((c) => c.innerText)).filter(([actor]) => actor !== "audit");
+		return lines.length === want.length && want.every((w, i) => {
+			const [actor, action, target, detail] = w.split("|");
+			return lines[i][0] === actor && lines[i][1] === action && lines[i][2] === target && lines[i][3].endsWith(detail);
+		});
+	})()`)
 }
 
 // enter replaces the value of a field of the open dialog, or else of the page.
@@ -93,6 +112,18 @@ func consoleOrdersAndRefunds(t *testing.T, s *shop) {
 	}
 	b.visit(s.admin + "/admin/orders/" + otto)
 	b.shows("refunded")
+
+	b.click(`[...document.querySelectorAll(".facts a")].find((a) => a.textContent === "held")`)
+	entries := []string{
+		"ann|payment.settle|" + otto + "|refund 7", "ann|order.cancel|" + otto + "|sale held: wrong size",
+		"admin|sale.create|held|stock 10",
+	}
+	b.logged(entries...)
+	b.click(`[...document.querySelectorAll("main a")].find((a) => a.textContent === "View all")`)
+	b.await("the log of the sale", `document.querySelector("h1")?.textContent === "Log"`)
+	b.logged(entries...)
+	b.enter("action", "order")
+	b.logged(entries[1])
 	b.clean()
 }
 

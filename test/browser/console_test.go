@@ -220,6 +220,9 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	if got := s.lines(2); got != "ben order.cancel, ben dead.retry" {
 		t.Errorf("action log: %s", got)
 	}
+	b.visit(s.admin + "/admin/sales/dead")
+	b.logged("ben|order.cancel|"+keys[1]+"|sale dead", "ben|dead.retry|"+keys[0]+"|the table is fixed",
+		"admin|sale.resume|dead|version 3", "admin|sale.pause|dead|version 2", "admin|sale.create|dead|stock 2")
 	b.clean()
 }
 

@@ -13,7 +13,7 @@ const logHead = ['Time', 'Admin', 'Action', 'Target', 'Details'];
 const logTable = (lines) => (lines.length ? tableOf('Action log', logHead, h('tbody', null, lines.map(logRow))) : h('p', { class: 'soft' }, 'No entries yet.'));
 
 function logView() {
-  const find = search([{ name: 'actor', label: 'Admin' }, { name: 'action', label: 'Action, such as sale.pause' }, { name: 'target', label: 'Target' }], () => lines.restart());
+  const find = search([{ name: 'actor', label: 'Admin' }, { name: 'action', label: 'Action, such as sale.pause' }, { name: 'target', label: 'Target' }, { name: 'sale', label: 'Sale id' }], () => lines.restart());
   const lines = list({ label: 'Action log', head: logHead, empty: 'No entries.', load: (before) => get('/log', { ...find.values(), limit: 50, before }), pick: (b) => ({ rows: b.log, next: b.next }), row: logRow });
   page(h('h1', null, 'Log'), find.el, lines.el);
   lines.restart();

@@ -21,7 +21,7 @@ function saleView(id) {
   const title = h('h1', null, userText(id)), facts = h('dl', { class: 'facts' }), acts = h('div', { class: 'row acts' }), audit = h('div', { 'aria-live': 'polite' }, h('p', { class: 'soft' }, 'Auditing…')), history = h('div'), state = h('p', { class: 'row' });
   let current = {}, shown = ''; // the sale, and its last rendered version
   page(h('p', null, h('a', { href: '/admin/sales' }, '← Sales')), title, state, acts, h('div', { class: 'two' }, h('section', { class: 'card' }, h('h2', null, 'Details'), facts, h('p', { class: 'row' }, h('a', { href: '/admin/orders?sale=' + part(id) }, 'Orders of this sale'), h('a', { href: '/admin/dead?sale=' + part(id) }, 'Dead letters of this sale'))),
-    h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Audit'), button('Run audit', () => runAudit())), audit)), h('section', { class: 'card' }, h('h2', null, 'History'), history));
+    h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Audit'), button('Run audit', () => runAudit())), audit)), h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'History'), h('a', { href: '/admin/log?sale=' + part(id) }, 'View all')), history));
 
   const after = async (message, got) => {
     if (!got) return;
@@ -80,7 +80,7 @@ function saleView(id) {
     fill(audit, got.ok ? auditView(got.body) : problemLine(got.status === 404 ? 'Sale not found.' : got.problem));
   }
   async function loadHistory() {
-    const log = await get('/log', { target: id, limit: 20 });
+    const log = await get('/log', { sale: id, limit: 20 });
     fill(history, log.ok ? logTable(log.body.log) : problemLine(log.problem));
   }
   // An audit copies and reads the queue and the dead letters of the shard, so it runs automatically only while there are few of them.
