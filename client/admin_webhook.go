@@ -24,8 +24,8 @@ type Endpoint struct {
 	HeldUntil        *time.Time `json:"held_until,omitempty"` // no delivery is sent before this time
 	LastError        string     `json:"last_error,omitempty"` // of the last failed attempt, also after later successes
 	LastErrorAt      *time.Time `json:"last_error_at,omitempty"`
-	Waiting          int64      `json:"waiting"`
-	Failed           int64      `json:"failed"`             // failed deliveries
+	Waiting          int64      `json:"waiting"`            // waiting deliveries, of which at most 10,000 are counted
+	Failed           int64      `json:"failed"`             // failed deliveries, of which at most 10,000 are counted
 	OldestAgeSeconds float64    `json:"oldest_age_seconds"` // age of the oldest waiting delivery
 	Secret           string     `json:"secret,omitempty"`   // set by CreateEndpoint only
 }

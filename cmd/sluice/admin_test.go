@@ -64,7 +64,9 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 	say("POST /admin/v1/sales/lent/open", 200, `{"id":"lent","state":"paused"}`)
 	say("POST /admin/v1/sales/shoe/open", 200, `{"id":"shoe","state":"open"}`)
 	say("GET /admin/v1/webhooks/ep_1", 200, `{"id":"ep_1","state":"active","last_error":"the endpoint returned 500",`+
-		`"last_error_at":"2026-11-27T10:00:00Z"}`)
+		`"last_error_at":"2026-11-27T10:00:00Z","waiting":10000,"failed":9999}`)
+	say("GET /admin/v1/webhooks", 200, `{"webhooks":[{"id":"ep_1","state":"active","waiting":9999,"failed":10000,`+
+		`"oldest_age_seconds":60,"url":"https://shop.example"}]}`)
 	say("POST /admin/v1/webhooks/ep_1/change", 200, `{}`)
 	say("POST /admin/v1/webhooks/ep_1/rotate", 200, `{"keep":"0s","secret":"whsec_x"}`)
 	say("GET /admin/v1/groups/points/dead", 200, `{"dead":[]}`)
@@ -132,6 +134,8 @@ func TestAdminCommands(t *testing.T) {
 			"webhook change ep_1 --sale shoe --sale nosuch", 0, "ep_1 is changed\n", `warning: there is no sale "nosuch" ` +
 				"(see sluice sale list); the endpoint receives no event of it until it is created\n",
 		},
+		{"webhook show ep_1", 0, "waiting        10000+\noldest         0s\nfailed         9999\n", ""},
+		{"webhook list", 0, "ep_1      active  9999     1m0s    10000+  https://shop.example", ""},
 		{"webhook show ep_1", 0, "last error     the endpoint returned 500\nlast error at  2026-11-27T10:00:00Z\n", ""},
 		{"webhook rotate ep_1 --keep 0s", 0, "the old one signs no longer:\n\n  whsec_x\n", ""},
 		{"webhook redeliver ep_1 --failed --since yesterday", 2, "", `sluice: --since: "yesterday": want a time such as ` +

@@ -92,6 +92,17 @@ func (o *adminClient) warnOfUnknownSales(ctx context.Context, sales []string) {
 	}
 }
 
+// deliveryCount is a number of deliveries of an endpoint; it prints as 10000+ if the server has counted no further.
+type deliveryCount int64
+
+func (n deliveryCount) String() string {
+	text := strconv.FormatInt(int64(n), 10)
+	if n == webhook.MaxCounted {
+		text += "+"
+	}
+	return text
+}
+
 func (o *adminClient) webhookList() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
@@ -100,7 +111,9 @@ func (o *adminClient) webhookList() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return printList(cmd.Context(), o, adminPath("webhooks"), "webhooks",
 				"ENDPOINT\tSTATE\tWAITING\tOLDEST\tFAILED\tURL\tTITLE", func(e client.Endpoint) []any {
-					return []any{e.ID, stateText(e), e.Waiting, seconds(e.OldestAgeSeconds), e.Failed, e.URL, e.Title}
+					return []any{
+						e.ID, stateText(e), deliveryCount(e.Waiting), seconds(e.OldestAgeSeconds), deliveryCount(e.Failed), e.URL, e.Title,
+					}
 				})
 		},
 	}
@@ -116,8 +129,8 @@ func (o *adminClient) webhookShow() *cobra.Command {
 			return o.print(cmd.Context(), get(adminPath("webhooks", args[0])), &e, func(w io.Writer) {
 				fields(w, "endpoint", e.ID, "url", e.URL, "title", e.Title, "state", stateText(e), "reason", e.Reason,
 					"types", listed(e.Types), "sales", listed(e.Sales), "strict", e.Strict,
-					"created", cell(e.CreatedAt)+" by "+e.CreatedBy, "waiting", e.Waiting,
-					"oldest", seconds(e.OldestAgeSeconds), "failed", e.Failed, "failing since", e.FailingSince,
+					"created", cell(e.CreatedAt)+" by "+e.CreatedBy, "waiting", deliveryCount(e.Waiting),
+					"oldest", seconds(e.OldestAgeSeconds), "failed", deliveryCount(e.Failed), "failing since", e.FailingSince,
 					"last error", e.LastError, "last error at", e.LastErrorAt, "held until", e.HeldUntil,
 					"old secret until", e.OldSecretUntil)
 			})

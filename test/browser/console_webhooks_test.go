@@ -113,6 +113,17 @@ func consoleSharesAWebhook(t *testing.T, s *shop) {
 	b.text("Edit")
 	b.await("the newest settings", `document.querySelector("dialog input[name=title]").value === "Another name"`)
 	b.clean()
+
+	s.sql(`INSERT INTO webhook_deliveries (id, endpoint_id, position, sequence, type, body, state, due_at)
+		SELECT 'ev_' || i, '`+id+`', i, i, 'order.created', '{}', 3, now() FROM generate_series(1, 10001) AS i`)
+	b = open(t, ann, s.admin+"/admin/webhooks/"+id)
+	b.shows("0 waiting, 10,000+ failed")
+	b.text("Resend failed deliveries")
+	b.await("the number", `document.querySelector("dialog").innerText.includes("10,000+ deliveries are attempted again.")`)
+	b.visit(s.admin + "/admin/webhooks")
+	b.await("the number in the list",
+		`[...document.querySelectorAll("td.n")].map((cell) => cell.innerText).join() === "0,10,000+,0 s"`)
+	b.clean()
 	s.adminAPI(http.MethodPost, "/webhooks/"+id+"/remove", map[string]any{})
 }
 

@@ -97,21 +97,21 @@ func (d *Admin) Add(ctx context.Context, s Settings, strict bool) (Endpoint, err
 	return d.store.AddEndpoint(ctx, e)
 }
 
-// List returns every endpoint, the oldest first.
+// List returns every endpoint, the oldest first, with counts of at most MaxCounted deliveries.
 func (d *Admin) List(ctx context.Context) ([]Endpoint, error) {
 	all, err := d.store.Endpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range all {
-		if err := d.store.count(ctx, &all[i]); err != nil {
+		if err := d.store.count(ctx, &all[i], MaxCounted); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// Show returns an endpoint, or sale.ErrNotFound.
+// Show returns an endpoint with counts of at most MaxCounted deliveries, or sale.ErrNotFound.
 func (d *Admin) Show(ctx context.Context, id string) (Endpoint, error) {
 	return d.store.Endpoint(ctx, id)
 }

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"math"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -57,7 +58,7 @@ func NewCollector(admin *Admin) prometheus.Collector {
 				"failed, until one succeeds; or it is disabled.", failing, e.ID)
 		}
 		for _, e := range all {
-			if err := admin.store.count(ctx, &e); err != nil {
+			if err := admin.store.count(ctx, &e, math.MaxInt64); err != nil {
 				return err
 			}
 			set("waiting", "Deliveries that are not delivered yet.", float64(e.Waiting), e.ID)

@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -27,8 +26,8 @@ func NewStore(db *store.DB) *Store {
 	return &Store{db: db, now: time.Now, bounds: map[string]*leaseBound{}}
 }
 
-// maxCounted bounds the deliveries that the result of a change counts: those of a large backlog take long.
-const maxCounted = 10_000
+// MaxCounted bounds Waiting and Failed of an Endpoint: the deliveries of a large backlog take long to count.
+const MaxCounted = 10_000
 
 // maxEndpoints is the maximum number of webhook endpoints.
 const maxEndpoints = 100
@@ -150,16 +149,16 @@ func asInt(b bool) int {
 	return 0
 }
 
-// Endpoint returns an endpoint with the counts of its deliveries, or sale.ErrNotFound.
+// Endpoint returns an endpoint with counts of at most MaxCounted deliveries, or sale.ErrNotFound.
 func (s *Store) Endpoint(ctx context.Context, id string) (Endpoint, error) {
 	e, err := s.uncounted(ctx, id)
 	if err == nil {
-		err = s.count(ctx, &e)
+		err = s.count(ctx, &e, MaxCounted)
 	}
 	return e, err
 }
 
-// uncounted returns an endpoint without the counts of its deliveries, which read all that wait or have failed.
+// uncounted returns an endpoint without the counts of its deliveries.
 func (s *Store) uncounted(ctx context.Context, id string) (Endpoint, error) {
 	op := "webhook: endpoint " + id
 	return store.Value(ctx, s.db.View, op, func(ctx context.Context, c store.Conn) (Endpoint, error) {
@@ -173,14 +172,14 @@ func (s *Store) Endpoints(ctx context.Context) ([]Endpoint, error) {
 		selectEndpoints(s.db.Dialect())+" ORDER BY created_at, id")
 }
 
-// count sets the counts of e's deliveries.
-func (s *Store) count(ctx context.Context, e *Endpoint) error {
+// count sets the counts of e's deliveries; see countFirst.
+func (s *Store) count(ctx context.Context, e *Endpoint, limit int64) error {
 	return s.db.View(ctx, "webhook: count deliveries of endpoint "+e.ID, func(ctx context.Context, c store.Conn) error {
-		return countFirst(ctx, c, e, math.MaxInt64)
+		return countFirst(ctx, c, e, limit)
 	})
 }
 
-// countFirst is count for the first deliveries that wait, and any that failed, up to limit of each.
+// countFirst sets the counts of the first deliveries that wait, and of any that failed, up to limit of each.
 func countFirst(ctx context.Context, c store.Conn, e *Endpoint, limit int64) error {
 	var oldest, now time.Time
 	const of = " FROM webhook_deliveries WHERE endpoint_id = $1 AND "
@@ -199,7 +198,7 @@ func countFirst(ctx context.Context, c store.Conn, e *Endpoint, limit int64) err
 }
 
 // ChangeEndpoint calls change, which may modify the URL, Title, Types, Sales, State, Reason and Revision of an
-// endpoint, stores the result, logs the action, and returns the result with counts of at most maxCounted deliveries, in
+// endpoint, stores the result, logs the action, and returns the result with counts of at most MaxCounted deliveries, in
 // one transaction. An endpoint with a new Revision is no longer failing. Errors: sale.ErrNotFound; those of change.
 func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change func(*Endpoint) error) (Endpoint, error) {
 	op := fmt.Sprintf("webhook: %s %s", action, id)
@@ -227,7 +226,7 @@ func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change fu
 			return e, err
 		}
 		if e, err = readEndpoint(ctx, c, id, ""); err == nil {
-			err = countFirst(ctx, c, &e, maxCounted)
+			err = countFirst(ctx, c, &e, MaxCounted)
 		}
 		return e, err
 	})

@@ -356,24 +356,33 @@ func (e *env) pause(endpoint string) (Endpoint, error) {
 	})
 }
 
-// The response of a change does not count the whole backlog, which may take longer than the timeout.
-func TestChangeCountsABoundedBacklog(t *testing.T) {
+// Neither the response of a change nor a list counts the whole backlog, which may take longer than the timeout. The
+// gauges do.
+func TestCountsOfABacklogAreBounded(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.endpoint(t, "a", false)
-		e.add(t, "a", "1:1")
+		e.add(t, "a", "1:1", "2:2", "3:3")
+		for _, d := range e.wantLeased(t, "a", "1:1", "2:2", "3:3")[1:] {
+			e.results(t, givenUp(d))
+		}
 		due := map[bool]string{true: "now()", false: "1000"}[strings.HasPrefix(e.url, "postgres")]
 		storetest.Exec(t, e.url, fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
 			INSERT INTO webhook_deliveries (id, endpoint_id, position, sequence, type, body, state, due_at)
 			SELECT 'ev_' || state || '_' || i, 'a', i, i, 'order.created', '{}', state, %s FROM n, (SELECT 1 AS state
-				UNION ALL SELECT 3) AS states`, maxCounted, due))
+				UNION ALL SELECT 3) AS states`, MaxCounted, due))
 		paused, err := e.pause("a")
-		if err != nil || paused.State != EndpointPaused || paused.Waiting != maxCounted || paused.Failed != maxCounted {
-			t.Errorf("%+v, %v; want %d of each", paused, err, maxCounted)
+		shown, err2 := e.Endpoint(e.ctx, "a")
+		all, err3 := NewAdmin(e.Store, nil).List(e.ctx)
+		if err := errors.Join(err, err2, err3); err != nil || len(all) != 1 {
+			t.Fatalf("%d endpoints, %v", len(all), err)
 		}
-		whole, err := e.Endpoint(e.ctx, "a")
-		if err != nil || whole.State != EndpointPaused || whole.Waiting != maxCounted+1 || whole.Failed != maxCounted ||
-			whole.Oldest <= 0 {
-			t.Errorf("%+v, %v", whole, err)
+		for what, got := range map[string]Endpoint{"changed": paused, "shown": shown, "listed": all[0]} {
+			if got.State != EndpointPaused || got.Waiting != MaxCounted || got.Failed != MaxCounted || got.Oldest <= 0 {
+				t.Errorf("%s: %+v; want %d of each", what, got, MaxCounted)
+			}
+		}
+		if got := e.gauges(t); got["waiting a"] != MaxCounted+1 || got["failed a"] != MaxCounted+2 {
+			t.Errorf("gauges: %v; want waiting %d and failed %d", got, MaxCounted+1, MaxCounted+2)
 		}
 	})
 }

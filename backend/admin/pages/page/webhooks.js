@@ -31,6 +31,8 @@ async function newWebhook() {
   await showSecret('Secret of the webhook', secretText, got.body.secret);
   location.assign('/admin/webhooks/' + part(got.body.id));
 }
+// deliveryCount shows a number of deliveries, of which the server counts at most 10,000.
+const deliveryCount = (n) => count(n) + (n === 10_000 ? '+' : '');
 const endpointState = (e) => h('span', { class: 'badge', 'data-state': e.state === 'active' ? 'open' : 'paused' }, e.state);
 
 function webhooksView() {
@@ -41,7 +43,7 @@ function webhooksView() {
     if (!got.ok) { fill(body, problemLine(got.problem)); return; }
     fill(body, tableOf('Endpoints', ['Endpoint', 'State', ...['Waiting', 'Failed', 'Oldest'].map(number)],
       h('tbody', null, got.body.webhooks.map((e) => h('tr', null, h('td', { class: 'wide' }, h('a', { href: '/admin/webhooks/' + part(e.id) }, userText(e.title || e.url)), h('small', { class: 'soft' }, userText(e.url))), h('td', null, endpointState(e), e.reason && h('small', { class: 'soft' }, userText(e.reason))),
-        h('td', { class: 'n' }, count(e.waiting)), h('td', { class: 'n' + (e.failed ? ' bad' : '') }, count(e.failed)), h('td', { class: 'n' }, span(e.oldest_age_seconds)))))), !got.body.webhooks.length && h('p', { class: 'soft' }, 'No webhooks yet.'));
+        h('td', { class: 'n' }, deliveryCount(e.waiting)), h('td', { class: 'n' + (e.failed ? ' bad' : '') }, deliveryCount(e.failed)), h('td', { class: 'n' }, span(e.oldest_age_seconds)))))), !got.body.webhooks.length && h('p', { class: 'soft' }, 'No webhooks yet.'));
   });
 }
 
@@ -94,11 +96,11 @@ function webhookView(id) {
     const got = await get(at);
     if (!got.ok) { fill(head, problemLine(got.problem)); return false; }
     const e = current = got.body;
-    fill(head, h('h1', null, userText(e.title || e.url)), h('p', { class: 'row' }, endpointState(e), e.reason && h('span', { class: 'soft' }, userText(e.reason)), h('span', { class: 'soft' }, userText(e.url))), h('p', { class: 'soft' }, count(e.waiting) + ' waiting, ' + count(e.failed) + ' failed, added by ', userText(e.created_by)),
+    fill(head, h('h1', null, userText(e.title || e.url)), h('p', { class: 'row' }, endpointState(e), e.reason && h('span', { class: 'soft' }, userText(e.reason)), h('span', { class: 'soft' }, userText(e.url))), h('p', { class: 'soft' }, deliveryCount(e.waiting) + ' waiting, ' + deliveryCount(e.failed) + ' failed, added by ', userText(e.created_by)),
       e.last_error && h('p', { class: 'soft' }, 'Last error, ', longStamp(e.last_error_at), ': ', userText(e.last_error)),
       h('p', { class: 'soft' }, e.types.length ? e.types.join(', ') : 'all events', e.sales.length ? [' of ', userText(e.sales.join(', '))] : ' of all sales', e.strict && ', one at a time', e.old_secret_until && ['; an old secret signs until ', longStamp(e.old_secret_until)]));
     fill(acts, e.state === 'active' ? button('Pause', act('Pause this endpoint?', 'Deliveries wait until you resume it.', 'Pause', '/pause', 'Paused.')) : button('Resume', act('Resume this endpoint?', 'Waiting deliveries are sent in order.', 'Resume', '/resume', 'Resumed.'), 'main'),
-      e.failed > 0 && button('Resend failed deliveries', act('Resend failed deliveries?', counted(e.failed, 'delivery is', 'deliveries are') + ' attempted again.', 'Resend', '/redeliver', 'Resending.')), button('Ping', async () => { const got = await openDialog({ title: 'Send a test message?', verb: 'Send', run: () => post(at + '/ping') }); if (got) { toast('Sent.'); deliveries.restart(); } }),
+      e.failed > 0 && button('Resend failed deliveries', act('Resend failed deliveries?', deliveryCount(e.failed) + (e.failed === 1 ? ' delivery is' : ' deliveries are') + ' attempted again.', 'Resend', '/redeliver', 'Resending.')), button('Ping', async () => { const got = await openDialog({ title: 'Send a test message?', verb: 'Send', run: () => post(at + '/ping') }); if (got) { toast('Sent.'); deliveries.restart(); } }),
       button('Edit', edit), button('Rotate secret', rotate), button('Remove', remove, 'danger'));
     return true;
   }
