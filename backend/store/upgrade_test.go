@@ -154,8 +154,8 @@ func TestUpgradeFillsTheSalesOfTheLog(t *testing.T) {
 	}
 }
 
-// A long transaction that reads the action log, such as pg_dump, or writes it does not make an upgrade block the writers
-// of the log.
+// A long transaction that reads the action log, such as pg_dump, or that writes it, does not make an upgrade block the
+// writers of the log.
 func TestUpgradeDoesNotWaitForTransactionsOfTheLog(t *testing.T) {
 	for _, c := range []struct {
 		version int64
