@@ -112,7 +112,8 @@ func (o *adminClient) webhookList() *cobra.Command {
 			return printList(cmd.Context(), o, adminPath("webhooks"), "webhooks",
 				"ENDPOINT\tSTATE\tWAITING\tOLDEST\tFAILED\tURL\tTITLE", func(e client.Endpoint) []any {
 					return []any{
-						e.ID, stateText(e), deliveryCount(e.Waiting), seconds(e.OldestAgeSeconds), deliveryCount(e.Failed), e.URL, e.Title,
+						e.ID, stateText(e), deliveryCount(e.Waiting), seconds(e.OldestAgeSeconds), deliveryCount(e.Failed),
+						e.URL, e.Title,
 					}
 				})
 		},

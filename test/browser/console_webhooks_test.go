@@ -115,7 +115,7 @@ func consoleSharesAWebhook(t *testing.T, s *shop) {
 	b.clean()
 
 	s.sql(`INSERT INTO webhook_deliveries (id, endpoint_id, position, sequence, type, body, state, due_at)
-		SELECT 'ev_' || i, '`+id+`', i, i, 'order.created', '{}', 3, now() FROM generate_series(1, 10001) AS i`)
+		SELECT 'ev_' || i, '` + id + `', i, i, 'order.created', '{}', 3, now() FROM generate_series(1, 10001) AS i`)
 	b = open(t, ann, s.admin+"/admin/webhooks/"+id)
 	b.shows("0 waiting, 10,000+ failed")
 	b.text("Resend failed deliveries")
