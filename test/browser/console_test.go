@@ -223,6 +223,9 @@ func consoleRetriesAndCancels(t *testing.T, s *shop) {
 	b.visit(s.admin + "/admin/sales/dead")
 	b.logged("ben|order.cancel|"+keys[1]+"|sale dead", "ben|dead.retry|"+keys[0]+"|the table is fixed",
 		"admin|sale.resume|dead|version 3", "admin|sale.pause|dead|version 2", "admin|sale.create|dead|stock 2")
+	b.click(`[...document.querySelectorAll("tbody a")].find((a) => a.textContent === "` + keys[0] + `")`)
+	b.await("the retried order", `document.querySelector("h1")?.textContent === "Order `+keys[0]+`"`)
+	b.logged("ben|dead.retry|" + keys[0] + "|the table is fixed")
 	b.clean()
 }
 

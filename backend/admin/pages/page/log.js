@@ -3,7 +3,7 @@ const targetLink = (l) => {
   const kind = l.action.split('.')[0];
   if (kind === 'sale') return h('a', { href: '/admin/sales/' + part(l.target) }, userText(l.target));
   if (l.action === 'rehearsal.report') return h('a', { href: '/admin/v1/reports/' + part(l.target) + '/page', target: '_blank', rel: 'noopener' }, userText(l.target));
-  if (kind === 'order' || kind === 'payment') return orderLink(l.target);
+  if (kind === 'order' || kind === 'payment' || l.action === 'dead.retry') return orderLink(l.target);
   if (kind === 'webhook' && l.target.startsWith('ep_')) return h('a', { href: '/admin/webhooks/' + part(l.target) }, userText(l.target));
   return userText(l.target);
 };
