@@ -103,6 +103,20 @@ func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 	return db, nil
 }
 
+// CheckURL returns a *URLError if a database URL is malformed. It does not connect.
+func CheckURL(databaseURL string) (err error) {
+	scheme, _, _ := strings.Cut(databaseURL, ":")
+	switch scheme {
+	case "postgres", "postgresql":
+		_, err = postgresConfig(databaseURL, defaultTimeout)
+	case "sqlite":
+		_, err = sqlitePath(databaseURL)
+	default:
+		err = &URLError{"must begin with postgres:// or sqlite:"}
+	}
+	return err
+}
+
 // Dialect returns the SQL of the engine; see Conn.
 func (db *DB) Dialect() Dialect { return db.engine.conn().Dialect() }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -459,8 +460,13 @@ func TestEmptyArgumentIsRejected(t *testing.T) {
 	}
 }
 
-// A value of a variable is rejected by its name. A flag replaces it.
+// A value of a variable is rejected by its name, also if the address of the process is in use. A flag replaces it.
 func TestInvalidVariablesAreNamed(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
 	for _, c := range []struct{ line, variable, want string }{
 		{"up", "SLUICE_SHARDS=abc", "SLUICE_SHARDS=abc: want a whole number, between 1 and 64"},
 		{"up", "SLUICE_SHARDS=65", "SLUICE_SHARDS=65: want a whole number, between 1 and 64"},
@@ -484,7 +490,8 @@ func TestInvalidVariablesAreNamed(t *testing.T) {
 		{"token --user ann --ttl -5s", "", "--ttl must be positive, such as 10m"},
 	} {
 		code, stdout, stderr := call(t, c.line+" --data "+t.TempDir(),
-			"SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_REDIS_URL=redis://127.0.0.1:1/0", c.variable)
+			"SLUICE_TOKEN_SECRET="+testSecret, "SLUICE_REDIS_URL=redis://127.0.0.1:1/0",
+			"SLUICE_LISTEN="+busy.Addr().String(), c.variable)
 		if code != exitUsage || stdout != "" || stderr != "sluice: "+c.want+"\n" {
 			t.Errorf("%s sluice %s: exit %d, %s%s, want %s", c.variable, c.line, code, stdout, stderr, c.want)
 		}

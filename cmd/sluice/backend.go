@@ -94,6 +94,7 @@ it, each backend has its own.`,
 		}
 		b.secret, b.vapid, b.cfg.AdminToken = p.getenv(envSecret), p.getenv(envVAPID), p.getenv(envAdminToken)
 		b.finish(p.getenv, bad)
+		b.finishSecrets(p.getenv, bad)
 	})
 	return c
 }
@@ -145,16 +146,9 @@ func (f *flagSet) allowPrivate(to *[]string) {
 // minAdminToken is how many bytes an admin token has at least. A shorter one could be guessed.
 const minAdminToken = 16
 
-// finish checks the settings and builds cfg of them, the secrets and the environment.
+// finish checks the settings that are not secrets, and builds cfg of them and the environment.
 func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	var err error
-	b.cfg.Tokens = bad.checkTokens(b.secret, b.tokenKeys, b.expect)
-	if b.cfg.AdminToken == "" {
-		bad.add("%s is not set: it protects the admin API, and must hold at least %d bytes (openssl rand -hex 32 makes one)",
-			envAdminToken, minAdminToken)
-	} else if n := len(b.cfg.AdminToken); n < minAdminToken {
-		bad.add("%s has %d bytes: it must hold at least %d (openssl rand -hex 32 makes one)", envAdminToken, n, minAdminToken)
-	}
 	for _, raw := range b.cfg.EdgeMetrics {
 		u, err := url.Parse(raw)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
@@ -168,14 +162,26 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	}
 	b.cfg.WebhookURLs = bad.checkNetworks(
 		"--allow-private", b.private, outbound.Config{Setting: "--allow-private of the backend"})
-	b.cfg.PushKey, b.cfg.PushURLs = bad.checkWebPush(b.vapid, getenv)
 	if b.cfg.LimitRedis = getenv(envLimitRedis); b.cfg.LimitRedis != "" {
 		bad.checkLimitRedis(envLimitRedis, b.cfg.LimitRedis)
 	}
 	b.cfg.UserRate = getenv(envUserRate)
 	_, err = userlimit.New(b.cfg.UserRate, nil)
 	bad.check(envUserRate, err)
+}
+
+// finishSecrets is finish for the secrets.
+func (b *backendFlags) finishSecrets(getenv func(string) string, bad *problems) {
+	b.cfg.Tokens = bad.checkTokens(b.secret, b.tokenKeys, b.expect)
+	if b.cfg.AdminToken == "" {
+		bad.add("%s is not set: it protects the admin API, and must hold at least %d bytes (openssl rand -hex 32 makes one)",
+			envAdminToken, minAdminToken)
+	} else if n := len(b.cfg.AdminToken); n < minAdminToken {
+		bad.add("%s has %d bytes: it must hold at least %d (openssl rand -hex 32 makes one)", envAdminToken, n, minAdminToken)
+	}
+	b.cfg.PushKey, b.cfg.PushURLs = bad.checkWebPush(b.vapid, getenv)
 	if secret := getenv(envPayment); secret != "" {
+		var err error
 		b.cfg.Callbacks, err = payment.NewVerifier(secret, time.Now)
 		bad.check(envPayment, err)
 	}

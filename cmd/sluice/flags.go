@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/store"
 	"sluice/internal/assemble"
 	"sluice/internal/edgeconfig"
 	"sluice/internal/origin"
@@ -118,8 +120,16 @@ func (f *flagSet) database(to *string) {
 	f.check(func(bad *problems) {
 		if *to == "" {
 			bad.add("no database: set %s or --database", envDatabase)
+		} else {
+			bad.checkDatabase(f.source("database", envDatabase), *to)
 		}
 	})
+}
+
+func (m *problems) checkDatabase(name, raw string) {
+	if bad, ok := errors.AsType[*store.URLError](store.CheckURL(raw)); ok {
+		m.add("%s: %s", name, bad.Detail)
+	}
 }
 
 // maxShards bounds the shards: each costs every worker a few waiting connections, and every look at the queue a round

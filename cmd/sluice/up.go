@@ -70,12 +70,17 @@ SIGKILL loses none of them. Admin commands and "sluice token" read the addresses
 			// The embedded Redis begins empty. In a database of other processes, it and their Redis would be rebuilt in turn.
 			bad.add("--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only")
 		}
+		if flags.stores.Database != "" {
+			bad.checkDatabase(f.source("database", envDatabase), flags.stores.Database)
+		}
 		if flags.listen == flags.admin && !strings.HasSuffix(flags.listen, ":0") {
 			bad.add("--listen and --admin are both %s: want two addresses", flags.listen)
 		}
 		flags.group.vapid = p.getenv(envVAPID)
 		flags.group.cfg.WebPush.Contact = cmp.Or(flags.group.cfg.WebPush.Contact, unknownContact)
 		flags.group.finish(p.getenv, bad)
+		flags.private = flags.group.private
+		flags.finish(p.getenv, bad)
 		flags.policy = policyFile(flags.policy)
 		if flags.policy != "" {
 			if _, err := policy.Read(flags.policy); err != nil {

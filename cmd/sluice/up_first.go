@@ -15,7 +15,7 @@ import (
 )
 
 // fillSecrets takes the secrets from the environment, else from the data directory, where it generates them, and
-// checks all settings. An error of a secret names its source.
+// checks them. An error of a secret names its source.
 func (p *program) fillSecrets(flags *upFlags, data dataDir) error {
 	var files []string // names of variables, and the files that replace them
 	for _, s := range []struct {
@@ -36,9 +36,9 @@ func (p *program) fillSecrets(flags *upFlags, data dataDir) error {
 		}
 		files = append(files, s.env, data.path(s.file))
 	}
-	flags.group.vapid, flags.private = flags.vapid, flags.group.private
+	flags.group.vapid = flags.vapid
 	var bad problems
-	flags.finish(p.getenv, &bad)
+	flags.finishSecrets(p.getenv, &bad)
 	flags.group.finish(p.getenv, &bad)
 	for i, problem := range bad {
 		bad[i] = strings.NewReplacer(files...).Replace(problem)
