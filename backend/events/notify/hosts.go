@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -18,11 +19,24 @@ type hosts struct {
 type host struct {
 	*semaphore.Weighted
 	users int
+	busy  time.Time // until then no message waits for a slot, because one has waited in vain
+	next  time.Time // when the last of the messages that got no slot is expected again
 }
 
-// acquire waits for one of perHost slots of an endpoint's host, and returns the function that releases it. The error is
-// that of ctx.
-func (h *hosts) acquire(ctx context.Context, endpoint string) (release func(), err error) {
+const (
+	// hostBusy is how long messages to a push service do not wait for a slot, after one has waited for hostWait in vain.
+	hostBusy = 5 * hostWait
+	// hostSpacing is the interval at which messages return to a busy push service. It bounds the statements for a large
+	// backlog.
+	hostSpacing = hostWait / concurrency
+)
+
+// acquire waits for one of perHost slots of an endpoint's host, and returns the function that releases it. If there is
+// none within the duration wait, or immediately if the host is busy, release is nil, and later is how long the messages
+// that got no slot before occupy the host.
+func (h *hosts) acquire(
+	ctx context.Context, endpoint string, wait time.Duration,
+) (release func(), later time.Duration) {
 	name := ""
 	if u, err := url.Parse(endpoint); err == nil {
 		name = strings.ToLower(u.Host)
@@ -34,17 +48,35 @@ func (h *hosts) acquire(ctx context.Context, endpoint string) (release func(), e
 		h.byName[name] = at
 	}
 	at.users++
+	busy := time.Now().Before(at.busy)
 	h.mu.Unlock()
+	acquired := at.TryAcquire(1)
+	if !acquired && !busy {
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		acquired = at.Acquire(waiting, 1) == nil
+	}
 	leave := func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
 		if at.users--; at.users == 0 {
 			delete(h.byName, name)
 		}
 	}
-	if err := at.Acquire(ctx, 1); err != nil {
+	if !acquired {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		now := time.Now()
+		if !busy && ctx.Err() == nil {
+			at.busy = now.Add(hostBusy)
+		}
+		later = max(at.next.Sub(now), 0)
+		at.next = now.Add(later + hostSpacing)
 		leave()
-		return nil, err
+		return nil, later
 	}
-	return func() { at.Release(1); leave() }, nil
+	return func() {
+		at.Release(1)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		leave()
+	}, 0
 }

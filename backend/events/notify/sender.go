@@ -17,10 +17,10 @@ func (s *Service) attempt(ctx context.Context, v Delivery) Result {
 	e, left, outcome, err := s.check(v)
 	var retryAfter time.Duration
 	if err == nil {
-		wait, cancel := context.WithTimeout(ctx, min(hostWait, s.cfg.Hold/4))
-		defer cancel()
-		if r.release, err = s.hosts.acquire(wait, v.Subscription.Endpoint); err != nil {
-			r.Outcome, r.Wait = Released, s.backoff(3)
+		var later time.Duration
+		r.release, later = s.hosts.acquire(ctx, v.Subscription.Endpoint, min(hostWait, s.cfg.Hold/4))
+		if r.release == nil {
+			r.Outcome, r.Wait = Released, s.backoff(1)+later
 			return r
 		}
 		outcome, retryAfter, err = s.send(ctx, v.Subscription, e, left)

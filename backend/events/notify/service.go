@@ -30,7 +30,7 @@ const (
 	// request counts until its result is stored, because a crash would repeat it.
 	perHost = 64
 	// hostWait is how long a leased message waits for perHost. Then it is released, so that a push service that hangs
-	// does not occupy the messages to others.
+	// does not occupy the messages to others; see hostBusy.
 	hostWait = 2 * time.Second
 	// DefaultHold is the default of Config.Hold.
 	DefaultHold = 2 * sendTimeout
