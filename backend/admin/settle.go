@@ -39,8 +39,8 @@ type Settled struct {
 type SettledPage struct {
 	Orders []Settled
 	Next   string // After of the next page; empty at the end
-	// DiedBefore is that of the request, or else the time of the call. The requests of the next pages have it, so that an
-	// order that dies again after a retry is not selected again.
+	// DiedBefore is that of the request, or else the end of the millisecond of the call. The requests of the next pages
+	// have it, so that an order that dies again after a retry is not selected again.
 	DiedBefore  time.Time
 	Unavailable []int // shards that could not be read: this page and the next pages omit their dead orders
 }
@@ -56,7 +56,7 @@ func (s *DeadLetters) Settle(ctx context.Context, wanted Settlement) (page Settl
 		wanted.Limit = defaultDeadPage
 	}
 	if wanted.DiedBefore.IsZero() {
-		wanted.DiedBefore = time.Now()
+		wanted.DiedBefore = time.Now().Truncate(time.Millisecond).Add(time.Millisecond) // the unit of DiedAt
 	}
 	page.DiedBefore = wanted.DiedBefore
 	const pages = 20

@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -168,6 +169,12 @@ func TestOrdersThatDieAgainAreNotSettledAgain(t *testing.T) {
 		page, err := w.dead.Settle(w.ctx, wanted)
 		if err != nil || len(page.Orders) != 1 || page.Orders[0].DeadLetter.Message.ID != want || page.Orders[0].Err != nil {
 			t.Fatalf("settled %+v, %v; want order %s", page, err, want)
+		}
+		if at := page.DiedBefore; at != at.Truncate(time.Millisecond) { // the next request has milliseconds
+			t.Errorf("died before %s, want milliseconds", at)
+		}
+		for time.Now().Before(page.DiedBefore) { // for less than a millisecond
+			runtime.Gosched()
 		}
 		w.die("drop", page.Orders[0].DeadLetter.Message.Buyer, want)
 		wanted.After, wanted.DiedBefore = page.Next, page.DiedBefore
