@@ -186,7 +186,7 @@ func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return // it is retried when its lease expires
+		return // as after a crash
 	case err != nil:
 		l.Reason, l.Deliveries = OneLine(err), l.Deliveries+1
 		c.cfg.Metrics.deliver(c.group, "dead", 1)
@@ -196,7 +196,7 @@ func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 		err = c.store.RemoveDeadLetter(ctx, c.group, l.EventID)
 	}
 	if err != nil {
-		c.cfg.Log.Warn("the result of a retried dead letter cannot be stored; it will be retried again",
+		c.cfg.Log.Warn("the result of a retried dead letter cannot be stored; it is retried again once at most",
 			"event", l.EventID, "err", err)
 	}
 }
