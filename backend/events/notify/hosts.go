@@ -19,12 +19,13 @@ type hosts struct {
 type host struct {
 	*semaphore.Weighted
 	users int
-	busy  time.Time // until then no message waits for a slot, because one has waited in vain
+	busy  time.Time // until then no message waits for a slot, because one has waited and got none
 	next  time.Time // when the last of the messages that got no slot is expected again
 }
 
 const (
-	// hostBusy is how long messages to a push service do not wait for a slot, after one has waited for hostWait in vain.
+	// hostBusy is how long messages to a push service do not wait for a slot, after one has waited for hostWait and got
+	// none.
 	hostBusy = 5 * hostWait
 	// hostSpacing is the interval at which messages return to a busy push service. It bounds the statements for a large
 	// backlog.

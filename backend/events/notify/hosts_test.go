@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// After a message has waited for a slot in vain, the others do not wait: they would occupy the process one after the
-// other. They return one after the other.
+// After a message has waited and got no slot, the others do not wait: they would occupy the process one after the other.
+// They return one after the other.
 func TestMessagesToABusyHostDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hosts{byName: map[string]*host{}}
@@ -22,9 +22,9 @@ func TestMessagesToABusyHostDoNotWait(t *testing.T) {
 			release, _, _ := acquire()
 			releases = append(releases, release)
 		}
-		for n := range time.Duration(1000) {
+		for n := range 1000 {
 			release, later, waited := acquire()
-			if release != nil || later != n*hostSpacing || (waited > 0) != (n == 0) {
+			if release != nil || later != time.Duration(n)*hostSpacing || (waited > 0) != (n == 0) {
 				t.Fatalf("message %d beyond %d waited %s, and returns after %s", n, perHost, waited, later)
 			}
 		}
@@ -35,7 +35,7 @@ func TestMessagesToABusyHostDoNotWait(t *testing.T) {
 		if releases[0], _, _ = acquire(); releases[0] == nil {
 			t.Error("a message does not get a free slot of a busy host")
 		}
-		time.Sleep(hostBusy)
+		<-time.After(hostBusy)
 		if release, _, waited := acquire(); release != nil || waited != hostWait {
 			t.Errorf("after %s a message waited %s", hostBusy, waited)
 		}
