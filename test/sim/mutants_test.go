@@ -925,6 +925,13 @@ var mutants = []mutant{
 		proof{"./backend/events/notify", "TestHangingPushServiceDelaysNoOther|TestUnstoredResultsAreBounded", nil},
 	},
 	{
+		"notifications: each message waits for a busy push service",
+		"backend/events/notify/hosts.go",
+		"if !acquired && !busy {",
+		"if !acquired {",
+		proof{"./backend/events/notify", "TestMessagesToABusyHostDoNotWait", nil},
+	},
+	{
 		"webhooks: an interrupted attempt does not count",
 		"backend/events/webhook/sender.go",
 		"if d.Interrupted {",
