@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -13,14 +14,19 @@ import (
 // hosts bounds the concurrent requests to each push service. It is safe for concurrent use.
 type hosts struct {
 	mu     sync.Mutex
-	byName map[string]*host // with requests that run or wait
+	byName map[string]*host // also unused ones, until another host is added
 }
 
 type host struct {
 	*semaphore.Weighted
-	users int
+	users int       // messages that wait for a slot or have one
 	busy  time.Time // until then no message waits for a slot, because one has waited and got none
 	next  time.Time // when the last of the messages that got no slot is expected again
+}
+
+// unused reports whether no message uses a host or has got no slot of it lately.
+func (at *host) unused(now time.Time) bool {
+	return at.users == 0 && now.After(at.busy) && now.After(at.next)
 }
 
 const (
@@ -43,13 +49,15 @@ func (h *hosts) acquire(
 		name = strings.ToLower(u.Host)
 	}
 	h.mu.Lock()
+	now := time.Now()
 	at := h.byName[name]
 	if at == nil {
+		maps.DeleteFunc(h.byName, func(_ string, at *host) bool { return at.unused(now) })
 		at = &host{Weighted: semaphore.NewWeighted(perHost)}
 		h.byName[name] = at
 	}
 	at.users++
-	busy := time.Now().Before(at.busy)
+	busy := now.Before(at.busy)
 	h.mu.Unlock()
 	acquired := at.TryAcquire(1)
 	if !acquired && !busy {
@@ -57,27 +65,22 @@ func (h *hosts) acquire(
 		defer cancel()
 		acquired = at.Acquire(waiting, 1) == nil
 	}
-	leave := func() {
-		if at.users--; at.users == 0 {
-			delete(h.byName, name)
-		}
-	}
 	if !acquired {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		now := time.Now()
+		at.users--
+		now = time.Now()
 		if !busy && ctx.Err() == nil {
 			at.busy = now.Add(hostBusy)
 		}
 		later = max(at.next.Sub(now), 0)
 		at.next = now.Add(later + hostSpacing)
-		leave()
 		return nil, later
 	}
 	return func() {
 		at.Release(1)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		leave()
+		at.users--
 	}, 0
 }

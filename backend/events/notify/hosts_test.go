@@ -31,20 +31,29 @@ func TestMessagesToABusyHostDoNotWait(t *testing.T) {
 		if time.Since(begun) != hostWait {
 			t.Errorf("the messages waited %s", time.Since(begun))
 		}
-		releases[0]()
-		if releases[0], _, _ = acquire(); releases[0] == nil {
-			t.Error("a message does not get a free slot of a busy host")
+		for _, release := range releases { // as their results are stored together
+			release()
+		}
+		for i := range releases {
+			if releases[i], _, _ = acquire(); releases[i] == nil {
+				t.Fatal("a message does not get a free slot of a busy host")
+			}
+		}
+		if release, later, waited := acquire(); release != nil || later != 1000*hostSpacing || waited > 0 {
+			t.Errorf("after all slots were free, a message waited %s, and returns after %s", waited, later)
 		}
 		<-time.After(hostBusy)
 		if release, _, waited := acquire(); release != nil || waited != hostWait {
 			t.Errorf("after %s a message waited %s", hostBusy, waited)
 		}
-		other, _ := h.acquire(t.Context(), "https://other.example/1", hostWait)
-		for _, release := range append(releases, other) {
+		for _, release := range releases {
 			release()
 		}
-		if len(h.byName) > 0 {
-			t.Errorf("%d hosts without messages are stored", len(h.byName))
+		<-time.After(2 * hostBusy)
+		other, _ := h.acquire(t.Context(), "https://other.example/1", hostWait)
+		other()
+		if len(h.byName) != 1 {
+			t.Errorf("%d hosts are stored, want that of the last message", len(h.byName))
 		}
 	})
 }
