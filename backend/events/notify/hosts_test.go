@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// After a message has waited and got no slot, the others do not wait: they would occupy the process one after the other.
-// They return one after the other.
+// After a message has waited and got no slot, the others do not wait, because they would occupy the process one after
+// the other. They return one after the other.
 func TestMessagesToABusyHostDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hosts{byName: map[string]*host{}}
