@@ -34,21 +34,31 @@ func checkArgs(c *cobra.Command, args []string) error {
 
 // argsError describes wrong arguments of a command: an unknown subcommand, a missing argument or a surplus one.
 func argsError(c *cobra.Command, args []string) error {
-	required, most := argumentNames(c.Use)
-	if c.HasSubCommands() && len(args) > 0 {
-		near, hint := nearestCommands(c, args[0]), ""
-		if len(near) > 0 {
-			hint = ": did you mean " + strings.Join(near, " or ") + "?"
-		}
-		if most == 0 || len(near) > 0 {
-			return usage("unknown command %q for %q%s (see %s --help)", args[0], c.CommandPath(), hint, c.CommandPath())
-		}
+	if err := unknownCommand(c, args); err != nil {
+		return err
 	}
+	required, most := argumentNames(c.Use)
 	if len(args) < len(required) {
 		missing := strings.TrimSuffix(required[len(args)], "...")
 		return usage("%s is missing: want %s", missing, c.UseLine())
 	}
 	return usage("unexpected argument %q: want %s", args[min(most, len(args)-1)], c.UseLine())
+}
+
+// unknownCommand returns an error if the first argument of a command with subcommands is meant as one of them: the
+// command takes no arguments, or a subcommand resembles it.
+func unknownCommand(c *cobra.Command, args []string) error {
+	if !c.HasSubCommands() || len(args) == 0 {
+		return nil
+	}
+	near, hint := nearestCommands(c, args[0]), ""
+	if len(near) > 0 {
+		hint = ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	if _, most := argumentNames(c.Use); most > 0 && len(near) == 0 {
+		return nil
+	}
+	return usage("unknown command %q for %q%s (see %s --help)", args[0], c.CommandPath(), hint, c.CommandPath())
 }
 
 // argumentNames returns the names of the arguments that a usage line requires, and the largest number of arguments.
@@ -74,10 +84,14 @@ func argumentNames(use string) (required []string, most int) {
 	return required, most + len(required)
 }
 
-// flagError describes an unknown flag or an invalid value.
+// flagError describes an unknown flag or an invalid value. A flag after an unknown command belongs to the command that
+// was meant, so the error is that of the command.
 func flagError(c *cobra.Command, err error) error {
 	see := " (see " + c.CommandPath() + " --help)"
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if err := unknownCommand(c, c.Flags().Args()); err != nil {
+			return err
+		}
 		hint := ""
 		if near := nearestFlag(c, unknown.GetSpecifiedName()); near != "" {
 			hint = ": did you mean --" + near + "?"
