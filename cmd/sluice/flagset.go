@@ -162,7 +162,8 @@ func boundText[T cmp.Ordered](bound T) string {
 func (f *flagSet) oneOf(c *cobra.Command, to *string, name, env, def, help string, values ...string) {
 	f.str(to, name, env, def, help)
 	f.check(func(bad *problems) {
-		switch want := strings.Join(values, " or "); {
+		last := len(values) - 1
+		switch want := strings.Join(values[:last], ", ") + " or " + values[last]; {
 		case *to == def || slices.Contains(values, *to):
 		case env != "" && !f.Changed(name):
 			bad.add("%s=%s: want %s", env, *to, want)

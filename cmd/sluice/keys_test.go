@@ -86,7 +86,7 @@ func TestInvalidKeysAreUsageErrors(t *testing.T) {
 		{"token --user ann --token-keys " + bad, n, nil},
 		{"token --user ann --kid x", "--token-keys", []string{"SLUICE_TOKEN_SECRET=" + testSecret}},
 		{"keys new", "--kid is missing", nil},
-		{"keys new --alg ES512", `--alg "ES512": want EdDSA or ES256 or PS256 or RS256 or HS256; --kid is missing`, nil},
+		{"keys new --alg ES512", `--alg "ES512": want EdDSA, ES256, PS256, RS256 or HS256; --kid is missing`, nil},
 		{"keys public " + bad, n, nil},
 		{"keys public none.json", "no such file", nil},
 		{"keys public " + twice + " " + twice,
