@@ -92,7 +92,7 @@ func consoleAddsAWebhookWithoutAResponse(t *testing.T, s *shop) {
 }
 
 // The page of a webhook shows the changes of other admins. Its form begins with the newest settings, also without a
-// connection for live updates.
+// connection for live updates. The list has the URL of a webhook without a title once.
 func consoleSharesAWebhook(t *testing.T, s *shop) {
 	id := s.adminAPI(http.MethodPost, "/webhooks", map[string]any{"url": "https://shop.example/shared"})["id"].(string)
 	rename := func(title string) {
@@ -123,6 +123,10 @@ func consoleSharesAWebhook(t *testing.T, s *shop) {
 	b.visit(s.admin + "/admin/webhooks")
 	b.await("the number in the list",
 		`[...document.querySelectorAll("td.n")].map((cell) => cell.innerText).join() === "0,10,000+,0 s"`)
+	rename("")
+	b = openWith(t, ann, s.admin+"/admin/webhooks", "")
+	b.await("the URL once, as it has no title",
+		`document.querySelector("td.wide")?.textContent === "https://shop.example/shared"`)
 	b.clean()
 	s.adminAPI(http.MethodPost, "/webhooks/"+id+"/remove", map[string]any{})
 }
