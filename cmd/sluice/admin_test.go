@@ -432,6 +432,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"sale list --server 127.0.0.1/x":                  `no admin token: set SLUICE_ADMIN_TOKEN, or --data to the directory of a sluice up (.sluice has none)`,
 		"sale list --as hold":                             `the admin name "hold" (--as, SLUICE_ADMIN_NAME) is reserved for automatic actions: use another one`,
 		"sale archive shoe --output . --redis redis://127.0.0.1:1/0 --database sqlite:x --as sluice": `the admin name "sluice" (--as, SLUICE_ADMIN_NAME) is reserved for automatic actions: use another one`,
+		"webhook change ep_1 --reason x":              "nothing to change: set --url, --title, --type or --sale",
 		"webhook deliveries ep_1 --after x":           `--after "x": want the number that the previous page ended with`,
 		"policy import":                               "FILE is missing: want sluice policy import FILE [flags]",
 		"dead list --group points --sale x":           "--sale selects dead orders, and --group lists dead events: use one of them",

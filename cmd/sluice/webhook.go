@@ -159,6 +159,9 @@ func (o *adminClient) webhookChange() *cobra.Command {
 					body[setting.name] = setting.value
 				}
 			}
+			if len(body) == 1 {
+				return usage("nothing to change: set --url, --title, --type or --sale")
+			}
 			err := o.postEach(cmd.Context(), args, "is changed", body, func(id string) string {
 				return adminPath("webhooks", id, "change")
 			})

@@ -51,7 +51,7 @@ func TestWebhooksByCommand(t *testing.T) {
 		{"webhook show ID", 0, "night"},
 		{"webhook resume ID", 0, "is resumed"},
 		{"webhook change ID --title New --type order.paid", 0, "is changed"},
-		{"webhook change ID", 2, "at least one of url, title, types and sales"},
+		{"webhook change ID", 2, "--title"},
 		{"webhook rotate ID --keep 1h --json", 0, "whsec_"},
 		{"webhook rotate ID --keep 999h", 2, "keep"},
 		{"webhook redeliver ID " + delivery, 0, "is sent again"},
