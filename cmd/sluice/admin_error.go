@@ -129,6 +129,9 @@ func missing(path string, p *client.Problem) error {
 		r, known := resources[parts[i]]
 		if name, err := url.PathUnescape(parts[i+1]); known && err == nil && (!remedy || r.besides != "") {
 			text = clearer{noSuch(parts[i], name), p}
+			if parts[i] == "dead" && i > 1 && parts[i-2] == "groups" {
+				text = clearer{fmt.Sprintf("there is no dead letter %q (see sluice dead --group %s list)", name, parts[i-1]), p}
+			}
 			if strings.Contains(p.Detail, r.what) {
 				return text
 			}

@@ -67,7 +67,7 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 		{"group run points", 2, "no Redis"},
 		{"group run points --points 1/0", 2, "not a points rule"},
 		{"dead --group points list", 0, "EVENT"},
-		{"dead --group points retry 7.created", 1, "there is no dead letter"},
+		{"dead --group points retry 7.created", 1, "(see sluice dead --group points list)"},
 		{"dead --group points cancel --all", 0, ""},
 		{"dead --group points cancel", 2, "--all"},
 		{"dead --group {x} list", 2, "small letters"},
