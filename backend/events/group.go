@@ -16,8 +16,8 @@ import (
 // maxGroupName is the maximum length of a group's name in characters.
 const maxGroupName = 64
 
-// ValidateGroup checks the name of a group. It is part of URLs and commands, so it has only small letters, digits and
-// hyphens, and begins with a letter. The error is a *sale.InvalidError.
+// ValidateGroup checks the name of a group. It is part of URLs and commands, so it has only lower-case letters, digits
+// and hyphens, and begins with a letter. The error is a *sale.InvalidError.
 func ValidateGroup(name string) error {
 	ok := name != "" && len(name) <= maxGroupName && name[0] >= 'a' && name[0] <= 'z' &&
 		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
@@ -25,7 +25,7 @@ func ValidateGroup(name string) error {
 		return nil
 	}
 	return sale.Invalid("group",
-		fmt.Sprintf("must be 1 to %d small letters, digits and -, and begin with a letter", maxGroupName))
+		fmt.Sprintf("must be 1 to %d lower-case letters, digits and -, and begin with a letter", maxGroupName))
 }
 
 // Register registers a group in SQL and in Redis. It receives all events that are still stored, and the events from now

@@ -146,7 +146,7 @@ func TestAdminCommands(t *testing.T) {
 		{"dead cancel --all --dry-run", 0, "7      shoe  ann    dead    1           deadlock", ""},
 		{"dead retry --all", 0, "7      shoe  ann    queued  0           deadlock", ""},
 		{"dead cancel --all --dry-run", 0, "\n1 order; without --dry-run: cancel\n", ""},
-		{"dead retry --all", 0, "\n1 requeued, 0 not\n", ""},
+		{"dead retry --all", 0, "\n1 requeued, 0 failed\n", ""},
 		{
 			"sale rebuild --all", 0, "late: the database does not have this sale, and it sells nothing: create it again with its " +
 				"settings, then repeat the rebuild\n", "",

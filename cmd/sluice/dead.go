@@ -259,7 +259,7 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 		if f.DryRun {
 			fmt.Fprintf(w, "%s; without --dry-run: %s\n", plural.Count(all.Done, "order"), verb)
 		} else {
-			fmt.Fprintf(w, "%d %s, %d not\n", all.Done, settledAs[verb], all.Failed)
+			fmt.Fprintf(w, "%d %s, %d failed\n", all.Done, settledAs[verb], all.Failed)
 		}
 	})
 	switch {

@@ -121,8 +121,8 @@ func TestUnavailableShardsAreNamed(t *testing.T) {
 		{"dead list", "7      shoe", "the list lacks shards 1, 3: sluice shard list has the reason\n", exitOK},
 		{"dead list --json", `"key": "7"`, "the list lacks shards 1, 3: sluice shard list has the reason\n", exitOK},
 		{"queue", "0      5 ", "the list lacks shard 1: sluice shard list has the reason\n", exitOK},
-		{"dead retry --all", "1 requeued, 0 not\n", unchecked, exitFail},
-		{"dead cancel --sale shoe", "0 settled, 0 not\n", unchecked, exitFail},
+		{"dead retry --all", "1 requeued, 0 failed\n", unchecked, exitFail},
+		{"dead cancel --sale shoe", "0 settled, 0 failed\n", unchecked, exitFail},
 	} {
 		code, stdout, stderr := sluice(t, env, strings.Fields(c.args)...)
 		if code != c.code || stderr != c.stderr || !strings.Contains(stdout, c.stdout) {
@@ -150,7 +150,7 @@ func TestDeadOrdersAreSelectedByTheClockOfTheBackend(t *testing.T) {
 	defer s.Close()
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
 	if code, stdout, stderr := sluice(t, env, "dead", "retry", "--all"); code != exitOK ||
-		!strings.HasSuffix(stdout, "2 requeued, 0 not\n") {
+		!strings.HasSuffix(stdout, "2 requeued, 0 failed\n") {
 		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
 	}
 	want := []string{`{"all":true}`, `{"died_before":"2026-11-27T10:00:09.5Z","all":true,"after":"1~"}`}

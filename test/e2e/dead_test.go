@@ -78,7 +78,7 @@ func TestDeadLetterIsSeenRetriedAndCancelled(t *testing.T) {
 	}
 	env := []string{"SLUICE_ADMIN_TOKEN=" + adminToken, "SLUICE_SERVER=" + s.admin}
 	for _, row := range []struct{ flag, says string }{
-		{"--dry-run", "1 order;"}, {"--reason=bought elsewhere", "1 settled, 0 not"}, {"--reason=again", "0 settled, 0 not"},
+		{"--dry-run", "1 order;"}, {"--reason=bought elsewhere", "1 settled, 0 failed"}, {"--reason=again", "0 settled, 0 failed"},
 	} {
 		out, errOut, code := sluiceRun(t, env, "dead", "cancel", "--sale", "s", "--died-after", "1h", row.flag)
 		if code != 0 || !strings.Contains(out, row.says) {

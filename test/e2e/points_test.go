@@ -70,7 +70,7 @@ func TestPointsFollowOrdersThroughTheEdge(t *testing.T) {
 		{"dead --group points retry 7.created", 1, "(see sluice dead --group points list)"},
 		{"dead --group points cancel --all", 0, ""},
 		{"dead --group points cancel", 2, "--all"},
-		{"dead --group {x} list", 2, "small letters"},
+		{"dead --group {x} list", 2, "lower-case letters"},
 		{"dead --group nosuch list", 1, "there is no consumer group"},
 		{"dead --group nosuch cancel --all", 1, "there is no consumer group"},
 		{"dead --group nosuch retry 7.created", 1, "there is no consumer group"},

@@ -73,7 +73,7 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 			`"died_at":"2023-11-14T22:13:20Z","retrying":false}],"next":"7.created"}`,
 		},
 		{"GET", "/admin/v1/groups/points/dead", "", 200, "points  100", `"retrying":true}]}`},
-		{"GET", "/admin/v1/groups/a%20b/dead", "", 400, "a b  100", `must be 1 to 64 small letters`},
+		{"GET", "/admin/v1/groups/a%20b/dead", "", 400, "a b  100", `must be 1 to 64 lower-case letters`},
 		{"GET", "/admin/v1/groups/points/dead?limit=0", "", 400, "", `limit`},
 		{"GET", "/admin/v1/groups/points/dead?after=%00", "", 400, "", `after`},
 		{"POST", "/admin/v1/groups/points/dead/7%00/retry", "", 404, "", `not-found`},

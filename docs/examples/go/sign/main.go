@@ -26,7 +26,11 @@ func main() {
 }
 
 func run(args []string) error {
-	pem, err := os.ReadFile(os.Getenv("SIGNING_KEY"))
+	file := os.Getenv("SIGNING_KEY")
+	if file == "" {
+		return errors.New("SIGNING_KEY must name the file of the private key")
+	}
+	pem, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
