@@ -351,6 +351,23 @@ func TestOldRehearsalsAreRemovedWhileAShardIsDown(t *testing.T) {
 	})
 }
 
+// An old rehearsal in a shard that is down is not tried: it would delay the loop by the timeout of the shard.
+func TestOldRehearsalsInAShardThatIsDownWait(t *testing.T) {
+	w, servers := newSplitWorld(t)
+	old := storetest.Sale(sale.RehearsalID("shoe", "x"), 5)
+	old.Spread = shards
+	old.OpensAt, old.ClosesAt = time.Now().Add(-time.Hour), time.Now().Add(-rehearsalRetention)
+	old, err := w.store.CreateSale(w.ctx, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers[1].Kill()
+	w.sweepRehearsals(w.ctx)
+	if def, _, err := w.store.Sale(w.ctx, old.ID); err != nil || def.Version != old.Version {
+		t.Errorf("version %d, %v; want %d", def.Version, err, old.Version)
+	}
+}
+
 // While a shard does not respond, Redis gets the changes and the units of sales in another one.
 func TestSuspendedShardDelaysNoOther(t *testing.T) {
 	w, servers := newSplitWorld(t, redisconn.Timeouts(time.Hour))

@@ -202,10 +202,11 @@ func (s *Service) cancelAllDead(ctx context.Context, id string) error {
 func (s *Service) sweepRehearsals(ctx context.Context) {
 	// Redis is read before SQL. SQL stores a new rehearsal first, so a rehearsal that SQL lacks was deleted.
 	stored := make([][]string, len(s.dead.shards)) // by shard
-	s.dead.each(func(i int, _ Shard) (err error) {
+	down := s.dead.each(func(i int, _ Shard) (err error) {
 		stored[i], err = s.stock.SalesIn(ctx, keyspace.Shard(i))
 		return err // such a shard is swept later
 	})
+	isDown := func(part spread.Part) bool { return down[s.stock.ShardOf(part)] != nil }
 	summaries, err := s.store.SaleSummaries(ctx)
 	if err != nil {
 		return
@@ -213,7 +214,8 @@ func (s *Service) sweepRehearsals(ctx context.Context) {
 	inSQL := map[string]bool{}
 	for _, old := range summaries {
 		inSQL[old.ID] = true
-		if !sale.IsRehearsal(old.ID) || time.Since(old.ClosesAt) < rehearsalRetention {
+		if !sale.IsRehearsal(old.ID) || time.Since(old.ClosesAt) < rehearsalRetention ||
+			slices.ContainsFunc(spread.PartsOf(old.Sale), isDown) {
 			continue
 		}
 		if orders, err := s.RemoveRehearsal(store.WithActor(ctx, store.ActorSluice), old.ID); err == nil {
