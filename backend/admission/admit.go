@@ -198,9 +198,15 @@ func parseNumbers(text string, to ...*int64) error {
 // wrong type.
 var errRejected = errors.New("rejected by Redis")
 
+// rejected reports whether Redis has rejected a command permanently.
+func rejected(err error) bool {
+	_, answered := errors.AsType[redis.Error](err)
+	return answered && !redisconn.Unavailable(err)
+}
+
 // unavailable wraps sale.ErrUnavailable with the operation. It hides the type of err.
 func unavailable(what string, err error) error {
-	if _, answered := errors.AsType[redis.Error](err); answered && !redisconn.Unavailable(err) {
+	if rejected(err) {
 		return fmt.Errorf("admission: %s: %w: %w: %v", what, sale.ErrUnavailable, errRejected, err)
 	}
 	return fmt.Errorf("admission: %s: %w: %v", what, sale.ErrUnavailable, err)

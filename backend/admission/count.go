@@ -66,6 +66,7 @@ func (s *Stock) CountUnits(ctx context.Context, of spread.Part) (UnitCount, erro
 // that instant, which blocks it for about 40 ms per million queued orders and doubles the memory of the queue.
 // CountShardUnits reads the copies in small pieces and deletes them. Of the dead letters, it reads only those of these
 // sales. It repairs the index of dead letters if it is incomplete; see ReindexDead. An error wraps sale.ErrUnavailable.
+// It concerns other sales (see ConcernsOthers) unless a key of one of these sales is its cause.
 func (s *Stock) CountShardUnits(
 	ctx context.Context, shard keyspace.Shard, ids []string,
 ) (map[string]*UnitCount, error) {
@@ -103,6 +104,11 @@ func (s *Stock) countShardUnits(
 		case cause != nil && ctx.Err() != nil:
 			return nil, unavailable("count units", fmt.Errorf("%w; try again (%w)", cause, ctx.Err()))
 		default:
+			if len(ids) > 0 && rejected(err) {
+				if _, ofQueue := s.tryCountUnits(ctx, copier, shard, nil); rejected(ofQueue) {
+					err = fmt.Errorf("queue of shard %d: %v", shard, ofQueue) // no longer of type redis.Error
+				}
+			}
 			return nil, unavailable("count units", err)
 		}
 		// 0 to 6 ms in an uneven sequence, so that retries do not synchronise with a worker

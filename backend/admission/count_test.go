@@ -155,3 +155,28 @@ func (l *losesCopy) process(ctx context.Context, cmd redis.Cmder, next redis.Pro
 	}
 	return next(ctx, cmd)
 }
+
+// A broken key of the queue concerns all sales of its shard, so nothing searches for the sale that it belongs to.
+func TestCountOfABrokenQueueConcernsAllSales(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
+		h, ctx := newShop(c), context.Background()
+		for _, broken := range []struct {
+			key    string
+			others bool
+		}{
+			{shard.Ready(), true}, {shard.Delayed(), true}, {shard.Leases(), true}, {shard.Dead().Letters(), true},
+			{shard.Dead().Index(), true}, {shard.Orders(), true},
+			{shard.Stock("b"), false}, {shard.Sale("b"), false}, {shard.Returns("b"), false},
+		} {
+			h.put(t, onSale("a", 5, 1))
+			h.put(t, onSale("b", 5, 1))
+			c.Del(ctx, broken.key)
+			c.SAdd(ctx, broken.key, "a set")
+			_, err := h.CountShardUnits(ctx, 0, []string{"a", "b"})
+			if !errors.Is(err, sale.ErrUnavailable) || ConcernsOthers(err) != broken.others {
+				t.Errorf("%s is broken: %v, which concerns other sales: %t", broken.key, err, ConcernsOthers(err))
+			}
+			c.Del(ctx, broken.key)
+		}
+	})
+}
