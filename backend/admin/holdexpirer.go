@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -188,24 +190,50 @@ func returnUnitsOf(
 }
 
 // confirmReturns confirms the returns whose rows are marked and whose process crashed before it confirmed them, so
-// that Redis deletes their numbers. A shard that is unavailable does not stop the others.
+// that Redis deletes their numbers. A shard that is unavailable does not stop the others, and delays the call once.
 func (h *HoldExpirer) confirmReturns(ctx context.Context) error {
 	sales, err := h.stock.List(ctx)
 	if err != nil {
 		return err
 	}
-	var failures []error
+	byShard := map[keyspace.Shard][]spread.Part{}
 	for _, s := range sales {
-		ids, err := h.stock.PendingReturns(ctx, s.ID)
-		failures = append(failures, err)
-		if len(ids) == 0 {
-			continue
+		for _, part := range spread.PartsOf(s.Sale) {
+			shard := h.stock.ShardOf(part)
+			byShard[shard] = append(byShard[shard], part)
 		}
-		marked, err := h.store.Returned(ctx, ids)
-		if err != nil {
-			return errors.Join(append(failures, err)...)
-		}
-		failures = append(failures, h.stock.ConfirmReturns(ctx, s.ID, marked))
 	}
+	var mu sync.Mutex
+	var failures []error
+	var running errgroup.Group
+	running.SetLimit(concurrentShards)
+	for _, parts := range byShard {
+		running.Go(func() error {
+			for _, part := range parts {
+				err := h.confirmReturnsOf(ctx, part)
+				mu.Lock()
+				failures = append(failures, err)
+				mu.Unlock()
+				if admission.ConcernsOthers(err) {
+					break
+				}
+			}
+			return nil
+		})
+	}
+	_ = running.Wait() // the functions return nil
 	return errors.Join(failures...)
+}
+
+// confirmReturnsOf is confirmReturns for one part of a sale.
+func (h *HoldExpirer) confirmReturnsOf(ctx context.Context, part spread.Part) error {
+	ids, err := h.stock.PendingReturns(ctx, part)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	marked, err := h.store.Returned(ctx, ids)
+	if err != nil {
+		return err
+	}
+	return h.stock.ConfirmReturns(ctx, part.SaleID, marked)
 }

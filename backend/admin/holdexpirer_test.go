@@ -15,6 +15,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
@@ -94,7 +95,7 @@ func TestUnpaidOrderReturnsItsUnitOnceAfterAnyCrash(t *testing.T) {
 		if report := w.wantBalanced(fault); report.Ordered != 1 || report.Returning != 0 {
 			t.Errorf("audit %+v", report)
 		}
-		if given, err := w.stock.PendingReturns(w.ctx, fault); err != nil || len(given) != 0 {
+		if given, err := w.stock.PendingReturns(w.ctx, spread.Part{SaleID: fault}); err != nil || len(given) != 0 {
 			t.Errorf("Redis still has the returns %v, %v", given, err)
 		}
 		for buyer, want := range map[string]sale.Outcome{

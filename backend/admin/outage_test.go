@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -328,6 +329,40 @@ func TestBrokenSaleStopsNoOthers(t *testing.T) {
 				t.Errorf("the lost sale: %v", err)
 			}
 		})
+	}
+}
+
+// pendingStock counts the reads of unconfirmed returns by shard.
+type pendingStock struct {
+	Stock
+	reads [shards]atomic.Int64
+}
+
+func (s *pendingStock) PendingReturns(ctx context.Context, of spread.Part) ([]sale.OrderID, error) {
+	s.reads[s.ShardOf(of)].Add(1)
+	return s.Stock.PendingReturns(ctx, of)
+}
+
+// A shard that is down delays the confirmation of returns once, and not for each sale that has a segment in it.
+func TestReturnsAreConfirmedWhileAShardIsDown(t *testing.T) {
+	w, servers := newSplitWorld(t)
+	const sales = 3
+	for i := range sales {
+		wanted := storetest.Sale(fmt.Sprint("s", i), 6)
+		wanted.Spread = shards
+		if _, err := w.Create(w.ctx, wanted); err != nil {
+			t.Fatal(err)
+		}
+	}
+	servers[0].Kill()
+	cfg := w.plain()
+	stock := &pendingStock{Stock: cfg.Stock}
+	cfg.Stock = stock
+	if err := NewHoldExpirer(cfg).RunOnce(w.ctx); !errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("%v, want %v", err, sale.ErrUnavailable)
+	}
+	if down, up := stock.reads[0].Load(), stock.reads[1].Load(); down != 1 || up != sales {
+		t.Errorf("%d reads of the shard that is down, %d of the other; want 1 and %d", down, up, sales)
 	}
 }
 

@@ -78,7 +78,7 @@ type Stock interface {
 	HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error)
 	CountUnits(ctx context.Context, of spread.Part) (admission.UnitCount, error)
 	ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) ([]int64, error)
-	PendingReturns(ctx context.Context, saleID string) ([]sale.OrderID, error)
+	PendingReturns(ctx context.Context, of spread.Part) ([]sale.OrderID, error)
 	ConfirmReturns(ctx context.Context, saleID string, orders []sale.Order) error
 }
 

@@ -354,8 +354,8 @@ func (s faultyStock) ReturnUnits(ctx context.Context, saleID string, orders []sa
 	return numbers, err
 }
 
-func (s faultyStock) PendingReturns(ctx context.Context, saleID string) (ids []sale.OrderID, err error) {
-	err = s.f.call("PendingReturns", func() error { ids, err = s.Stock.PendingReturns(ctx, saleID); return err })
+func (s faultyStock) PendingReturns(ctx context.Context, of spread.Part) (ids []sale.OrderID, err error) {
+	err = s.f.call("PendingReturns", func() error { ids, err = s.Stock.PendingReturns(ctx, of); return err })
 	return ids, err
 }
 

@@ -89,22 +89,14 @@ func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, orders []sale
 	return errors.Join(failures...)
 }
 
-// PendingReturns returns orders of a sale whose unit was returned and whose return is not confirmed: all of them, or
-// some if there are many. Errors are those of Spread; the orders of the other parts are returned then.
-func (s *Stock) PendingReturns(ctx context.Context, saleID string) (ids []sale.OrderID, err error) {
-	parts, err := s.parts(ctx, saleID)
+// PendingReturns returns orders of a part of a sale whose unit was returned and whose return is not confirmed: all of
+// them, or some if there are many. An error wraps sale.ErrUnavailable.
+func (s *Stock) PendingReturns(ctx context.Context, of spread.Part) ([]sale.OrderID, error) {
+	fields, _, err := s.cfg.Client.HScan(ctx, s.ShardOf(of).Returns(of.SaleID), 0, "", 2*maxReturns).Result()
 	if err != nil {
-		return nil, err
+		return nil, unavailable("pending returns", err)
 	}
-	var failures []error
-	for _, part := range parts {
-		fields, _, err := s.cfg.Client.HScan(ctx, s.ShardOf(part).Returns(saleID), 0, "", 2*maxReturns).Result()
-		if err != nil {
-			failures = append(failures, unavailable("pending returns", err))
-		}
-		ids = append(ids, orderIDs(fields)...)
-	}
-	return ids, errors.Join(failures...)
+	return orderIDs(fields), nil
 }
 
 // orderIDs returns the ids in a list of alternating order ids and values. It skips fields that are not ids.

@@ -68,7 +68,7 @@ func TestReturnUnitsReturnsEachUnitOnce(t *testing.T) {
 		if err != nil || count.LastReturn != n+1 || !slices.Equal(count.Returned, []sale.OrderID{first.ID, second.ID}) {
 			t.Fatalf("count %+v, %v", count, err)
 		}
-		if pending, err := h.PendingReturns(ctx, "s"); err != nil || len(pending) != 2 {
+		if pending, err := h.PendingReturns(ctx, spread.Part{SaleID: "s"}); err != nil || len(pending) != 2 {
 			t.Fatalf("pending %v, %v", pending, err)
 		}
 		for range 2 {
