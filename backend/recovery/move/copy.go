@@ -152,9 +152,13 @@ func (j *job) migrate(ctx context.Context, conn redisconn.Connection, command []
 	if !slices.Equal(mark.Val(), []any{fence, fence}) {
 		return guard.ErrFenced
 	}
-	_, err = conn.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Do(ctx, command...).Err() })
-	if errors.Is(err, redis.TxFailedErr) {
+	var sent *redis.Cmd
+	_, err = conn.TxPipelined(ctx, func(p redis.Pipeliner) error { sent = p.Do(ctx, command...); return nil })
+	switch {
+	case errors.Is(err, redis.TxFailedErr):
 		return guard.ErrFenced
+	case redis.HasErrorPrefix(err, "EXECABORT"):
+		return sent.Err() // why Redis has not queued it, such as MOVED
 	}
 	return err
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/backend/admission"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/move"
@@ -360,6 +362,7 @@ func TestTargetThatFailsBeforeItsReplicasAreAwaited(t *testing.T) {
 func TestMigrateIsFenced(t *testing.T) {
 	c, shard := testenv.StartRedis(t).Client(), keyspace.Shard(0)
 	hold := func(fence int64) { c.HSet(t.Context(), shard.Guard(), "fence", fence, "rebuilding", fence) }
+	release := func() { hold(2); c.HDel(t.Context(), shard.Guard(), "rebuilding") }
 	none := func() {}
 	for name, m := range map[string]struct {
 		before, suspended func()
@@ -368,7 +371,7 @@ func TestMigrateIsFenced(t *testing.T) {
 		"held":                       {func() { hold(2) }, none, nil},
 		"held by a later move":       {func() { hold(3) }, none, guard.ErrFenced},
 		"held by a later move since": {func() { hold(2) }, func() { hold(3) }, guard.ErrFenced},
-		"released":                   {func() { hold(2); c.HDel(t.Context(), shard.Guard(), "rebuilding") }, none, guard.ErrFenced},
+		"released":                   {release, none, guard.ErrFenced},
 		"moved":                      {func() { c.FlushAll(t.Context()) }, none, guard.ErrFenced},
 		"moved since":                {func() { hold(2) }, func() { c.FlushAll(t.Context()) }, guard.ErrFenced},
 	} {
@@ -377,5 +380,9 @@ func TestMigrateIsFenced(t *testing.T) {
 		if n := c.Del(t.Context(), "copy").Val(); !errors.Is(err, m.want) || (n == 1) != (m.want == nil) {
 			t.Errorf("%s: %v, want %v; copied %d keys", name, err, m.want, n)
 		}
+	}
+	hold(2)
+	if err := move.Migrate(t.Context(), c, shard, 2, none, "SET", "copy"); !redis.HasErrorPrefix(err, "wrong number") {
+		t.Errorf("%v, want the reason for which Redis has rejected the command", err)
 	}
 }
