@@ -89,7 +89,7 @@ func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page DeadPag
 			continue
 		}
 		if err != nil {
-			return DeadPage{}, err
+			return DeadPage{}, fmt.Errorf("shard %d: %w", shard, err)
 		}
 		page.Letters = append(page.Letters, letters...)
 		if more != "" {

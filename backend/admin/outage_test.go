@@ -96,6 +96,17 @@ func TestDeadLettersAreListedWhileAShardIsDown(t *testing.T) {
 	}
 }
 
+// A shard whose dead letters cannot be read for a reason that lasts is named, and no page omits them.
+func TestListNamesTheShardOfABrokenKey(t *testing.T) {
+	w, servers := newSplitWorld(t)
+	w.makeDead(w.saleIn(0, 5), "ann")
+	servers[1].Client().Set(w.ctx, keyspace.Shard(1).Dead().Times(), "text", 0)
+	page, err := w.dead.List(w.ctx, queue.DeadQuery{})
+	if err == nil || !strings.Contains(err.Error(), "shard 1: ") || errors.Is(err, sale.ErrUnavailable) {
+		t.Errorf("%+v, %v; want an error that names shard 1", page, err)
+	}
+}
+
 // The dead letters of a sale are read from the shards of its segments only.
 func TestDeadLettersOfASaleAreReadFromItsShards(t *testing.T) {
 	w := newWorld(t)
