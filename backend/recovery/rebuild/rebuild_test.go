@@ -1117,6 +1117,32 @@ func TestRebuildOfOneSaleOnAServerThatWasPromoted(t *testing.T) {
 	}
 }
 
+// A hold that is begun again, because the response was lost, begins as before; one of other data does not.
+func TestHoldBeginsAgain(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	shard := space.ShardOf("s")
+	runID := w.raw().HGet(w.ctx, shard.Guard(), "run_id").Val()
+	deployment, _, err := w.store.Generation(w.ctx, int(shard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := guard.Owner{Deployment: deployment, Shards: len(space.All())}
+	fence, err := rebuild.NextFence(w.ctx, w.store, shard, w.raw())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := rebuild.NewHold(w.raw(), shard, owner, fence)
+	if err := h.Begin(w.ctx, "other", ""); !errors.Is(err, guard.ErrUnverified) {
+		t.Errorf("begun with another id: %v", err)
+	}
+	for range 2 {
+		if err := h.Begin(w.ctx, runID, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // During the rebuild of one sale nothing can be bought from the others of its shard, also from a process that has not
 // noticed the rebuild: the order would not be in the new queue. They continue as they were.
 func TestRebuildOfOneSaleSuspendsTheOthers(t *testing.T) {
