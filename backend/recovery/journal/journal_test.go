@@ -187,6 +187,38 @@ func TestTrimKeepsASegmentWithManyQueuedOrders(t *testing.T) {
 	}
 }
 
+// A segment with more orders than one query: queued orders of each part are kept.
+func TestTrimReadsALargeSegmentInParts(t *testing.T) {
+	const orders = 2*rowsPerQuery + 100
+	for name, queued := range map[string][]int64{
+		"few queued": {1, rowsPerQuery, rowsPerQuery + 1, orders}, "none queued": nil,
+	} {
+		j := open(t, t.TempDir(), Config{Segment: 1}) // one per Append
+		if err := j.Append(entries(1, orders)...); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Append(entry(orders+1, "ann")); err != nil { // to the next segment
+			t.Fatal(err)
+		}
+		written := rows{}
+		for i := range int64(orders) {
+			written[sale.OrderID(i+1)] = !slices.Contains(queued, i+1)
+		}
+		if err := j.Trim(t.Context(), written); err != nil {
+			t.Fatal(err)
+		}
+		left := j.ids(t)
+		if len(left) != len(queued)+1 {
+			t.Errorf("%s: %d orders remain, want %d", name, len(left), len(queued)+1)
+		}
+		for _, id := range queued {
+			if left[sale.OrderID(id)] != 1 {
+				t.Errorf("%s: order %d remains %d times", name, id, left[sale.OrderID(id)])
+			}
+		}
+	}
+}
+
 // Segments with many queued orders do not keep later ones.
 func TestTrimDeletesSegmentsBehindThoseWithManyQueuedOrders(t *testing.T) {
 	j := open(t, t.TempDir(), Config{Segment: 1}) // one per Append

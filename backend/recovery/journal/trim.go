@@ -116,12 +116,15 @@ func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 		if n >= current {
 			break
 		}
-		var orders []sale.Order
-		if _, err := j.readSegment(n, func(o sale.Order) { orders = append(orders, o) }); err != nil {
-			unreadable = append(unreadable, err)
+		missing, unread, err := j.missing(ctx, n, store)
+		if err != nil {
+			return fmt.Errorf("journal: trim: %w", err)
+		}
+		if unread != nil {
+			unreadable = append(unreadable, unread)
 			continue
 		}
-		gone, err := j.trimSegment(ctx, n, orders, store)
+		gone, err := j.trimSegment(n, missing)
 		if err != nil {
 			return fmt.Errorf("journal: trim: %w", err)
 		}
@@ -142,22 +145,33 @@ func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 	return nil
 }
 
-// trimSegment deletes a segment with these orders, unless many of them are queued.
-func (j *Journal) trimSegment(
-	ctx context.Context, n int64, orders []sale.Order, store TrimStore,
-) (gone bool, err error) {
-	var stragglers []sale.Order
-	for part := range slices.Chunk(orders, rowsPerQuery) {
-		missing, err := NotRows(ctx, store, part)
-		if err != nil {
-			return false, err
+// missing returns the orders of a segment that SQL has no record of: all of them, or more than maxStragglers. It holds
+// few orders in memory at a time. unread is the error of a segment that cannot be read; err is that of SQL.
+func (j *Journal) missing(ctx context.Context, n int64, store TrimStore) (missing []sale.Order, unread, err error) {
+	part := make([]sale.Order, 0, rowsPerQuery)
+	check := func() {
+		if err == nil && len(part) > 0 && len(missing) <= maxStragglers {
+			var some []sale.Order
+			if some, err = NotRows(ctx, store, part); err == nil {
+				some, err = withoutRemoved(ctx, store, some)
+			}
+			missing = append(missing, some...)
 		}
-		if missing, err = withoutRemoved(ctx, store, missing); err != nil {
-			return false, err
+		part = part[:0]
+	}
+	_, unread = j.readSegment(n, func(o sale.Order) {
+		if part = append(part, o); len(part) == rowsPerQuery {
+			check()
 		}
-		if stragglers = append(stragglers, missing...); len(stragglers) > maxStragglers {
-			return false, nil
-		}
+	})
+	check()
+	return missing, unread, err
+}
+
+// trimSegment deletes a segment, unless it has many stragglers.
+func (j *Journal) trimSegment(n int64, stragglers []sale.Order) (gone bool, err error) {
+	if len(stragglers) > maxStragglers {
+		return false, nil
 	}
 	if len(stragglers) > 0 {
 		turn, err := j.append(stragglers)
