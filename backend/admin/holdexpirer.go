@@ -10,9 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
@@ -120,7 +117,7 @@ type downShards map[keyspace.Shard]bool
 
 // returnUnits returns the units of cancelled orders to Redis, marks their rows and counts them. It skips the orders of
 // shards that are down, adds shards to down, and skips a sale that Redis does not hold, with an error: the reconcile
-// loop loads it. It uses the shards concurrently, because one that does not respond takes seconds.
+// loop loads it.
 func returnUnits(
 	ctx context.Context, db Store, stock Stock, counters *Counters, down downShards, orders []sale.Order,
 ) (returned int, err error) {
@@ -149,23 +146,19 @@ func returnUnits(
 		}
 	}
 	var mu sync.Mutex
-	var running sync.WaitGroup
-	for shard, parts := range byShard {
-		running.Go(func() {
-			for _, some := range parts {
-				n, err := returnUnitsOf(ctx, db, stock, some[0].SaleID, some)
-				mu.Lock()
-				returned += n
-				failures = append(failures, err)
-				down[shard] = admission.ConcernsOthers(err)
-				mu.Unlock()
-				if admission.ConcernsOthers(err) {
-					return
-				}
-			}
+	failures = append(failures, inShards(byShard, func(shard keyspace.Shard, parts [][]sale.Order) error {
+		n := 0
+		isDown, err := untilDown(parts, func(some []sale.Order) error {
+			marked, err := returnUnitsOf(ctx, db, stock, some[0].SaleID, some)
+			n += marked
+			return err
 		})
-	}
-	running.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		returned += n
+		down[shard] = isDown
+		return err
+	}))
 	counters.returned.Add(float64(returned))
 	return returned, errors.Join(failures...)
 }
@@ -203,26 +196,10 @@ func (h *HoldExpirer) confirmReturns(ctx context.Context) error {
 			byShard[shard] = append(byShard[shard], part)
 		}
 	}
-	var mu sync.Mutex
-	var failures []error
-	var running errgroup.Group
-	running.SetLimit(concurrentShards)
-	for _, parts := range byShard {
-		running.Go(func() error {
-			for _, part := range parts {
-				err := h.confirmReturnsOf(ctx, part)
-				mu.Lock()
-				failures = append(failures, err)
-				mu.Unlock()
-				if admission.ConcernsOthers(err) {
-					break
-				}
-			}
-			return nil
-		})
-	}
-	_ = running.Wait() // the functions return nil
-	return errors.Join(failures...)
+	return inShards(byShard, func(_ keyspace.Shard, parts []spread.Part) error {
+		_, err := untilDown(parts, func(part spread.Part) error { return h.confirmReturnsOf(ctx, part) })
+		return err
+	})
 }
 
 // confirmReturnsOf is confirmReturns for one part of a sale.

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
@@ -115,24 +111,13 @@ func (s *Service) RunOnce(ctx context.Context) error {
 		s.archived[id] = true
 	}
 	s.knownMu.Unlock()
-	shards := slices.Sorted(maps.Keys(byShard))
-	failures := make([]error, len(shards))
-	var running errgroup.Group // a shard that does not respond takes seconds
-	running.SetLimit(concurrentShards)
-	for i, shard := range shards {
-		running.Go(func() error {
-			if err := s.reconcile(ctx, byShard[shard]); err != nil {
-				failures[i] = fmt.Errorf("admin: reconcile: %w", err)
-			}
-			return nil
-		})
-	}
-	_ = running.Wait() // the functions return nil
-	return errors.Join(failures...)
+	return inShards(byShard, func(_ keyspace.Shard, parts []admission.SalePart) error {
+		if err := s.reconcile(ctx, parts); err != nil {
+			return fmt.Errorf("admin: reconcile: %w", err)
+		}
+		return nil
+	})
 }
-
-// concurrentShards bounds the shards that one process reconciles concurrently.
-const concurrentShards = 16
 
 // addKnown adds a sale in SQL to the known ones. s.knownMu is held.
 func (s *Service) addKnown(def sale.Sale) {
