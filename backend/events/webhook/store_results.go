@@ -57,7 +57,7 @@ func (s *Store) RecordResults(ctx context.Context, endpointID string, results []
 		if err := list.moveNext(ctx, c, endpointID, recorded); err != nil {
 			return 0, err
 		}
-		return len(results) - len(recorded), updateEndpoint(ctx, c, e, results, recorded)
+		return len(results) - len(recorded), effectOf(results, recorded, e.Revision).updateEndpoint(ctx, c, e)
 	})
 }
 
@@ -136,64 +136,65 @@ func (l resultList) moveNext(ctx context.Context, c store.Conn, endpointID strin
 	return err
 }
 
-// updateEndpoint updates an endpoint's failures, last error, hold and state from the results of deliveries that were
-// still leased (recorded) and were sent at its current revision. An interrupted attempt is no failure of the endpoint.
-func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Result, recorded []int64) error {
-	var delivered, failed, givenUp int64
-	var hold time.Duration
-	gone, probe, lastError := false, false, ""
+// effect is what the results of one transaction mean for their endpoint.
+type effect struct {
+	delivered, failed, givenUp int64 // numbers of results; givenUp: failed permanently
+	lastError                  string
+	hold                       time.Duration // the longest that the endpoint requested
+	gone, probe                bool          // for one of the results
+}
+
+// effectOf returns the effect of the results of deliveries that were still leased (recorded) and were sent at the
+// current revision of the endpoint. An interrupted attempt is no failure of the endpoint.
+func effectOf(results []Result, recorded []int64, revision int64) (f effect) {
 	for _, r := range results {
 		if r.Released || r.Delivery.Interrupted ||
-			!slices.Contains(recorded, r.Delivery.Number) || r.Delivery.Revision != e.Revision {
+			!slices.Contains(recorded, r.Delivery.Number) || r.Delivery.Revision != revision {
 			continue
 		}
-		hold, gone, probe = max(hold, r.Hold), gone || r.Gone, probe || r.Delivery.Probe
-		switch {
-		case r.State == DeliveryDelivered:
-			delivered++
+		f.hold, f.gone, f.probe = max(f.hold, r.Hold), f.gone || r.Gone, f.probe || r.Delivery.Probe
+		if r.State == DeliveryDelivered {
+			f.delivered++
 			continue
-		case r.State == DeliveryFailed && r.Delivery.Sequence != SequenceUnordered:
-			givenUp++
 		}
-		failed++
-		lastError = r.Error
+		f.failed++
+		f.lastError = r.Error
+		if r.State == DeliveryFailed && r.Delivery.Sequence != SequenceUnordered {
+			f.givenUp++
+		}
 	}
-	if failed > 0 {
-		const last = "UPDATE webhook_endpoints SET last_error = $2, last_error_at = "
-		if _, err := c.Exec(ctx, last+c.Dialect().Now+" WHERE id = $1", e.ID, store.Text(lastError)); err != nil {
+	return f
+}
+
+// updateEndpoint updates an endpoint's last error, failures, hold and state.
+func (f effect) updateEndpoint(ctx context.Context, c store.Conn, e Endpoint) error {
+	d := c.Dialect()
+	if f.failed > 0 {
+		set := "UPDATE webhook_endpoints SET last_error = $2, last_error_at = " + d.Now + " WHERE id = $1"
+		if _, err := c.Exec(ctx, set, e.ID, store.Text(f.lastError)); err != nil {
 			return err
 		}
 	}
-	if delivered > 0 {
+	hold := f.hold
+	switch {
+	case f.delivered > 0:
 		if err := resetFailures(ctx, c, e.ID); err != nil {
 			return err
 		}
-	} else if failed > 0 {
-		before := e.Failures
-		if before < breakAfter {
-			e.Failures = min(before+failed, breakAfter)
-		} else if probe { // failures of requests that were in progress when the hold began are not counted
-			e.Failures++
-		}
-		set := "failures = $2"
-		if e.Failures != before {
-			set += ", hold_until = NULL" // of the probe
-			hold = max(hold, holdFor(e.Failures))
-		}
-		if givenUp > 0 || e.Failures >= breakAfter {
-			set += ", failing_since = coalesce(failing_since, " + c.Dialect().Now + ")"
-		}
-		if _, err := c.Exec(ctx, "UPDATE webhook_endpoints SET "+set+" WHERE id = $1", e.ID, e.Failures); err != nil {
+	case f.failed > 0:
+		forFailures, err := f.addFailures(ctx, c, e)
+		if err != nil {
 			return err
 		}
+		hold = max(hold, forFailures)
 	}
 	if hold > 0 {
-		longer := " AND (hold_until IS NULL OR hold_until < " + c.Dialect().Ago("$2") + ")"
+		longer := " AND (hold_until IS NULL OR hold_until < " + d.Ago("$2") + ")"
 		if err := holdEndpoint(ctx, c, e.ID, hold, longer); err != nil {
 			return err
 		}
 	}
-	if !gone || e.State == EndpointDisabled {
+	if !f.gone || e.State == EndpointDisabled {
 		return nil
 	}
 	const reason = "it returned 410 Gone"
@@ -202,4 +203,24 @@ func updateEndpoint(ctx context.Context, c store.Conn, e Endpoint, results []Res
 		return err
 	}
 	return store.AppendLog(store.WithActor(ctx, store.ActorSluice), c, "webhook.disable", e.ID, reason)
+}
+
+// addFailures adds to an endpoint's failures in a row, and returns how long it gets no requests if they have changed.
+func (f effect) addFailures(ctx context.Context, c store.Conn, e Endpoint) (hold time.Duration, err error) {
+	failures := e.Failures
+	if failures < breakAfter {
+		failures = min(failures+f.failed, breakAfter)
+	} else if f.probe { // failures of requests that were in progress when the hold began are not counted
+		failures++
+	}
+	set := "failures = $2"
+	if failures != e.Failures {
+		set += ", hold_until = NULL" // of the probe
+		hold = holdFor(failures)
+	}
+	if f.givenUp > 0 || failures >= breakAfter {
+		set += ", failing_since = coalesce(failing_since, " + c.Dialect().Now + ")"
+	}
+	_, err = c.Exec(ctx, "UPDATE webhook_endpoints SET "+set+" WHERE id = $1", e.ID, failures)
+	return hold, err
 }
