@@ -70,7 +70,8 @@ charts: ## lint the packed Helm chart with helm, and validate its manifests with
 CYCLONEDX = @cyclonedx/cyclonedx-library@10.3.0 ajv@8 ajv-formats@3 ajv-formats-draft2019@1
 release-check: ## check a release: checksums, packages, arm64 in an emulator, the Lua packages in nginx, SBOMs against their schema (OUT=directory; needs npm)
 	@sh .ci/install qemu-user-static
-	out=$(abspath $(or $(OUT),dist)) && (cd packaging && $(GO) test -count=1 -v -run 'TestRelease|TestInstalledLimiterKeepsBound' . -release $$out) && \
+	out=$(abspath $(or $(OUT),dist)) && { [ -d $$out ] || { echo "release-check: no release in $$out: run make release first" >&2; exit 2; }; } && \
+	(cd packaging && $(GO) test -count=1 -v -run 'TestRelease|TestInstalledLimiterKeepsBound' . -release $$out) && \
 	dir=$$(mktemp -d) && trap 'rm -rf $$dir' EXIT && npm install --silent --no-audit --no-fund --prefix $$dir $(CYCLONEDX) && \
 	cp packaging/sbom.mjs $$dir && node $$dir/sbom.mjs $$out/*.cdx.json
 
