@@ -21,12 +21,12 @@ type host struct {
 	*semaphore.Weighted
 	users int       // messages that wait for a slot or have one
 	busy  time.Time // until then no message waits for a slot, because one has waited and got none
-	next  time.Time // when the last of the messages that got no slot is expected again
+	delay time.Time // end of the delay of the last message that got no slot
 }
 
-// unused reports whether no message uses a host or has got no slot of it lately.
+// unused reports whether a host has neither messages nor state that the next message needs.
 func (at *host) unused(now time.Time) bool {
-	return at.users == 0 && now.After(at.busy) && now.After(at.next)
+	return at.users == 0 && now.After(at.busy) && now.After(at.delay)
 }
 
 const (
@@ -39,11 +39,11 @@ const (
 )
 
 // acquire waits for one of perHost slots of an endpoint's host, and returns the function that releases it. If there is
-// none within the duration wait, or immediately if the host is busy, release is nil, and later is how long the messages
-// that got no slot before occupy the host.
+// no slot within the duration wait, or immediately if the host is busy, release is nil, and delay is added to the wait
+// until the next attempt. It grows by hostSpacing with each message, so that the messages do not return together.
 func (h *hosts) acquire(
 	ctx context.Context, endpoint string, wait time.Duration,
-) (release func(), later time.Duration) {
+) (release func(), delay time.Duration) {
 	name := ""
 	if u, err := url.Parse(endpoint); err == nil {
 		name = strings.ToLower(u.Host)
@@ -73,9 +73,9 @@ func (h *hosts) acquire(
 		if !busy && ctx.Err() == nil {
 			at.busy = now.Add(hostBusy)
 		}
-		later = max(at.next.Sub(now), 0)
-		at.next = now.Add(later + hostSpacing)
-		return nil, later
+		delay = max(at.delay.Sub(now), 0)
+		at.delay = now.Add(delay + hostSpacing)
+		return nil, delay
 	}
 	return func() {
 		at.Release(1)

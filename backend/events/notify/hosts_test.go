@@ -12,10 +12,10 @@ func TestMessagesToABusyHostDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := hosts{byName: map[string]*host{}}
 		begun := time.Now()
-		acquire := func() (release func(), later, waited time.Duration) {
+		acquire := func() (release func(), delay, waited time.Duration) {
 			from := time.Now()
-			release, later = h.acquire(t.Context(), "https://Push.example/1", hostWait)
-			return release, later, time.Since(from)
+			release, delay = h.acquire(t.Context(), "https://Push.example/1", hostWait)
+			return release, delay, time.Since(from)
 		}
 		var releases []func()
 		for range perHost {
@@ -23,9 +23,9 @@ func TestMessagesToABusyHostDoNotWait(t *testing.T) {
 			releases = append(releases, release)
 		}
 		for n := range 1000 {
-			release, later, waited := acquire()
-			if release != nil || later != time.Duration(n)*hostSpacing || (waited > 0) != (n == 0) {
-				t.Fatalf("message %d beyond %d waited %s, and returns after %s", n, perHost, waited, later)
+			release, delay, waited := acquire()
+			if release != nil || delay != time.Duration(n)*hostSpacing || (waited > 0) != (n == 0) {
+				t.Fatalf("message %d beyond %d waited %s, and is delayed by %s", n, perHost, waited, delay)
 			}
 		}
 		if time.Since(begun) != hostWait {
@@ -39,8 +39,8 @@ func TestMessagesToABusyHostDoNotWait(t *testing.T) {
 				t.Fatal("a message does not get a free slot of a busy host")
 			}
 		}
-		if release, later, waited := acquire(); release != nil || later != 1000*hostSpacing || waited > 0 {
-			t.Errorf("after all slots were free, a message waited %s, and returns after %s", waited, later)
+		if release, delay, waited := acquire(); release != nil || delay != 1000*hostSpacing || waited > 0 {
+			t.Errorf("after all slots were free, a message waited %s, and is delayed by %s", waited, delay)
 		}
 		<-time.After(hostBusy)
 		if release, _, waited := acquire(); release != nil || waited != hostWait {

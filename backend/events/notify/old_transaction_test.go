@@ -50,7 +50,7 @@ func (w *backlog) send(leases, batch int) {
 	w.Helper()
 	for i := range leases {
 		leased, err := w.Lease(w.Context(), time.Hour, batch)
-		first := func(v notify.Delivery) bool { return v.EventID == fmt.Sprint(i*batch+1) }
+		first := func(v notify.Message) bool { return v.EventID == fmt.Sprint(i*batch+1) }
 		if err != nil || len(leased) != batch || !slices.ContainsFunc(leased, first) {
 			w.Fatalf("lease %d: %d messages, %v", i, len(leased), err)
 		}

@@ -12,15 +12,15 @@ import (
 )
 
 // attempt makes one attempt to send a message, or releases it if its push service is busy for hostWait.
-func (s *Service) attempt(ctx context.Context, v Delivery) Result {
-	r := Result{Delivery: v}
+func (s *Service) attempt(ctx context.Context, v Message) Result {
+	r := Result{Message: v}
 	e, left, outcome, err := s.check(v)
 	var retryAfter time.Duration
 	if err == nil {
-		var later time.Duration
-		r.release, later = s.hosts.acquire(ctx, v.Subscription.Endpoint, min(hostWait, s.cfg.Hold/4))
+		var delay time.Duration
+		r.release, delay = s.hosts.acquire(ctx, v.Subscription.Endpoint, min(hostWait, s.cfg.Hold/4))
 		if r.release == nil {
-			r.Outcome, r.Wait = Released, s.backoff(1)+later
+			r.Outcome, r.Wait = Released, s.backoff(1)+delay
 			return r
 		}
 		outcome, retryAfter, err = s.send(ctx, v.Subscription, e, left)
@@ -47,7 +47,7 @@ func (s *Service) attempt(ctx context.Context, v Delivery) Result {
 
 // check returns the event of a message and the rest of its lifetime. With an error, it returns the outcome of the
 // message, which is not sent.
-func (s *Service) check(v Delivery) (e events.Event, left time.Duration, outcome Outcome, err error) {
+func (s *Service) check(v Message) (e events.Event, left time.Duration, outcome Outcome, err error) {
 	if v.Subscription.ID == 0 {
 		return e, 0, Gone, errors.New("the subscription was deleted")
 	}

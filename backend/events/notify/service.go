@@ -125,7 +125,7 @@ func (s *Service) Run(ctx context.Context) error {
 	pool := loop.Pool[Result]{
 		Size: concurrency, Poll: s.cfg.Poll, Wake: s.queued,
 		Lease: func(free int) (tasks []func() Result) {
-			var leased []Delivery
+			var leased []Message
 			leased, err = s.store.Lease(ctx, s.cfg.Hold, free)
 			for _, v := range leased {
 				tasks = append(tasks, func() Result { return s.attempt(work, v) })

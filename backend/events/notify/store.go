@@ -24,8 +24,8 @@ func NewStore(db *store.DB) *Store { return &Store{db: db} }
 // transaction began before theirs and committed after them.
 const lateMessage = time.Second
 
-// Delivery is a leased message: one event for one subscription.
-type Delivery struct {
+// Message is a leased message: one event for one subscription.
+type Message struct {
 	EventID        string
 	SubscriptionID int64
 	Body           string       // the encoded event
@@ -67,7 +67,7 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 
 // Lease leases up to limit due messages, in no particular order. A message whose lease has expired is due again. One
 // that became visible later than lateMessage waits for a scan from the beginning; see events.ScanBound.
-func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all []Delivery, err error) {
+func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all []Message, err error) {
 	from := s.leased.Next()
 	// A pair of bounds of due_at alone would be selective for PostgreSQL without statistics, which then sorts the backlog.
 	due := func(c store.Conn) string {
@@ -83,8 +83,8 @@ func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all 
 		return err == nil, err
 	}, func(ctx context.Context, c store.Conn) error {
 		d, id := c.Dialect(), rand.Text()
-		all, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
-			v := Delivery{lease: id}
+		all, err = store.Select(ctx, c, func(row store.Scanner) (Message, error) {
+			v := Message{lease: id}
 			err := row.Scan(&v.EventID, &v.SubscriptionID, &v.Body, &v.Attempts, store.Time(&v.LeasedAt))
 			return v, err
 		}, "WITH due AS MATERIALIZED (SELECT event_id, subscription_id"+due(c)+d.SkipLocked+`)
@@ -106,7 +106,7 @@ func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all 
 }
 
 // readSubscriptions sets the subscriptions of the deliveries.
-func readSubscriptions(ctx context.Context, c store.Conn, all []Delivery) error {
+func readSubscriptions(ctx context.Context, c store.Conn, all []Message) error {
 	ids := make([]int64, len(all))
 	for i, v := range all {
 		ids[i] = v.SubscriptionID

@@ -25,15 +25,15 @@ const (
 
 // Result is the result of an attempt to send a leased message.
 type Result struct {
-	Delivery Delivery
-	Outcome  Outcome
-	Wait     time.Duration // until the next attempt, after Failed and Released
+	Message Message
+	Outcome Outcome
+	Wait    time.Duration // until the next attempt, after Failed and Released
 
 	release func() // of the host's slot; nil: none
 }
 
-// message is the key of a message.
-type message struct {
+// messageKey identifies a message.
+type messageKey struct {
 	Event        string `json:"event"`
 	Subscription int64  `json:"subscription"`
 }
@@ -46,7 +46,7 @@ const maxRefusals = 10
 // repeated.
 func (s *Store) RecordResults(ctx context.Context, results []Result) error {
 	type record struct {
-		message
+		messageKey
 		Lease    string `json:"lease"`
 		Attempts int    `json:"made"`
 		Settled  int    `json:"settled"`
@@ -54,8 +54,8 @@ func (s *Store) RecordResults(ctx context.Context, results []Result) error {
 	}
 	records := make([]record, len(results))
 	for i, r := range results {
-		v := r.Delivery
-		records[i] = record{message{v.EventID, v.SubscriptionID}, v.lease, v.Attempts, 1, r.Wait.Milliseconds()}
+		v := r.Message
+		records[i] = record{messageKey{v.EventID, v.SubscriptionID}, v.lease, v.Attempts, 1, r.Wait.Milliseconds()}
 		switch r.Outcome {
 		case Released:
 			records[i].Attempts--
@@ -66,7 +66,7 @@ func (s *Store) RecordResults(ctx context.Context, results []Result) error {
 	}
 	return s.db.Update(ctx, "notify: record results", func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
-		recorded, err := store.Select(ctx, c, func(row store.Scanner) (m message, err error) {
+		recorded, err := store.Select(ctx, c, func(row store.Scanner) (m messageKey, err error) {
 			return m, row.Scan(&m.Event, &m.Subscription)
 		}, "UPDATE notifications SET leased_by = NULL, attempts = made, due_at = "+d.Ago("(0 - wait_ms)")+
 			", settled_at = CASE WHEN settled = 1 THEN "+d.Now+" END FROM ("+
@@ -78,9 +78,9 @@ func (s *Store) RecordResults(ctx context.Context, results []Result) error {
 		}
 		// in the order in which Subscribe locks subscriptions, so that the transactions cannot deadlock
 		for _, r := range slices.SortedStableFunc(slices.Values(results), func(a, b Result) int {
-			return cmp.Compare(a.Delivery.SubscriptionID, b.Delivery.SubscriptionID)
+			return cmp.Compare(a.Message.SubscriptionID, b.Message.SubscriptionID)
 		}) {
-			if v := r.Delivery; slices.Contains(recorded, message{v.EventID, v.SubscriptionID}) {
+			if v := r.Message; slices.Contains(recorded, messageKey{v.EventID, v.SubscriptionID}) {
 				if err := updateSubscription(ctx, c, v.Subscription.ID, r.Outcome); err != nil {
 					return err
 				}

@@ -67,7 +67,7 @@ func (e *env) wantWaiting(t *testing.T, want int64) {
 }
 
 // lease leases all due messages, of which there must be want.
-func (e *env) lease(t *testing.T, lease time.Duration, want int) []notify.Delivery {
+func (e *env) lease(t *testing.T, lease time.Duration, want int) []notify.Message {
 	t.Helper()
 	all, err := e.Lease(e.ctx, lease, 10)
 	if err != nil || len(all) != want {
@@ -76,16 +76,16 @@ func (e *env) lease(t *testing.T, lease time.Duration, want int) []notify.Delive
 	return all
 }
 
-func resultsOf(outcome notify.Outcome, wait time.Duration, all ...notify.Delivery) []notify.Result {
+func resultsOf(outcome notify.Outcome, wait time.Duration, all ...notify.Message) []notify.Result {
 	results := make([]notify.Result, len(all))
 	for i, v := range all {
-		results[i] = notify.Result{Delivery: v, Outcome: outcome, Wait: wait}
+		results[i] = notify.Result{Message: v, Outcome: outcome, Wait: wait}
 	}
 	return results
 }
 
 // record records the same outcome for several messages.
-func (e *env) record(t *testing.T, outcome notify.Outcome, wait time.Duration, all ...notify.Delivery) {
+func (e *env) record(t *testing.T, outcome notify.Outcome, wait time.Duration, all ...notify.Message) {
 	t.Helper()
 	if err := e.RecordResults(e.ctx, resultsOf(outcome, wait, all...)); err != nil {
 		t.Fatal(err)
