@@ -108,6 +108,31 @@ func TestRunbooksOfAlertsExist(t *testing.T) {
 	}
 }
 
+var alert = regexp.MustCompile(`(?s)alert: (\w+)\n.*?severity: (\w+) .*?runbook_url: docs/(\S+)\n`)
+
+// The table of alerts has each one with its severity and the link of its runbook, and no other.
+func TestAlertsAreInObservability(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "observe/prometheus/alerts.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile(filepath.Join(root, "docs/observability.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := alert.FindAllSubmatch(text, -1)
+	for _, m := range alerts {
+		row := regexp.MustCompile("(?m)^\\| `" + string(m[1]) + "` \\| " + string(m[2]) + " \\|.*\\]\\(" +
+			regexp.QuoteMeta(string(m[3])) + "\\) \\|$")
+		if !row.Match(document) {
+			t.Errorf("docs/observability.md has no row of %s with %s and a link to %s", m[1], m[2], m[3])
+		}
+	}
+	if rows := bytes.Count(document, []byte("\n| `Sluice")); rows != len(alerts) || rows < 20 {
+		t.Errorf("docs/observability.md has %d rows of alerts, want %d", rows, len(alerts))
+	}
+}
+
 // testsIn returns the names of the tests in a directory, and the text of their files.
 func testsIn(t *testing.T, dir string) (names []string, text string) {
 	t.Helper()
