@@ -226,8 +226,19 @@ func (l *connection) once(ctx context.Context, c call, resp *fasthttp.Response) 
 	}
 	resp.Reset()
 	resp.SkipBody = c.method == "HEAD"
-	if err := resp.Read(l.read); err != nil {
+	err := resp.ReadLimitBody(l.read, maxBody)
+	if _, full := errors.AsType[*fasthttp.ErrSmallBuffer](err); full { // what is read stays in the buffer
+		l.read = bufio.NewReaderSize(l.read, maxHeader)
+		err = resp.ReadLimitBody(l.read, maxBody)
+	}
+	if err != nil {
 		return fmt.Errorf("read response: %w", err)
 	}
 	return nil
 }
+
+// The limits of a response, in bytes. Without them, an edge with an error could use up the memory of this machine.
+const (
+	maxHeader = 64 << 10 // most headers fit into the buffer of a new connection
+	maxBody   = 1 << 20
+)

@@ -274,6 +274,8 @@ func TestShoppersWithServerErrorsHaveNoResponse(t *testing.T) {
 		"page of a proxy": respond(502, "<html>"), "internal error": respond(500, `{"code":"internal-error"}`),
 		"unknown code": respond(500, `{"code":"other"}`), "accepted without an order": respond(202, "{}"),
 		"no copy": respond(404, `{"code":"not-found"}`), "other keys": respond(401, `{"code":"unauthorized"}`),
+		"long code":    respond(409, `{"code":"`+strings.Repeat("x", maxText+1)+`"}`),
+		"endless body": func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Length", "99999999999") },
 	} {
 		s := newFixture(t)
 		s.broken = broken
@@ -284,6 +286,24 @@ func TestShoppersWithServerErrorsHaveNoResponse(t *testing.T) {
 			t.Errorf("%s: %s, missed %q, want %q; %d gave up, want 30", name, r.Verdict, r.missed(), want, r.GaveUp.NoAnswer)
 		}
 	}
+}
+
+// Proxies add headers.
+func TestLongResponseHeaders(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t)
+	s.broken = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Security-Policy", strings.Repeat("x", maxHeader/2))
+		w.WriteHeader(409)
+		fmt.Fprint(w, `{"code":"already-bought"}`)
+	}
+	r := rehearse(t, s.config(t))
+	for _, o := range r.Outcomes {
+		if o.Outcome == "already-bought" && o.Count == 30 && r.GaveUp.NoAnswer == 0 {
+			return
+		}
+	}
+	t.Errorf("outcomes %v, %d without a response; want 30 already-bought", r.Outcomes, r.GaveUp.NoAnswer)
 }
 
 // A machine that signs too slowly starts some buyers after the end, or none of them.

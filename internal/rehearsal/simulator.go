@@ -168,10 +168,16 @@ func violated(body []byte) string {
 	return cmp.Or(textAfter(body, `"violated-policies":["`), "unnamed")
 }
 
-// textAfter returns the text between a prefix and the next quote, or "".
+// maxText is the length of the longest text that is read from a response, in bytes. The report contains it.
+const maxText = 256
+
+// textAfter returns the text between a prefix and the next quote, or "" if there is none or if it is too long.
 func textAfter(body []byte, prefix string) string {
 	_, rest, _ := bytes.Cut(body, []byte(prefix))
 	text, _, _ := bytes.Cut(rest, []byte{'"'})
+	if len(text) > maxText {
+		return ""
+	}
 	return string(text)
 }
 
