@@ -195,10 +195,10 @@ func (r *run) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	watching, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancelCause(ctx)
 	var beside sync.WaitGroup
-	beside.Go(func() { r.watch(watching) })
-	defer func() { stop(); beside.Wait() }()
+	beside.Go(func() { stop(r.watch(ctx)) })
+	defer func() { stop(nil); beside.Wait() }()
 
 	r.step.Store("waiting for the opening")
 	playing, cancel := context.WithDeadline(ctx, r.opening.Add(r.Workload.Span+tail))
@@ -217,6 +217,9 @@ func (r *run) play(ctx context.Context) error {
 	}
 	r.step.Store("waiting for the last responses")
 	crowd.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, errRemoved) {
+		return cause
+	}
 	return nil
 }
 
@@ -249,16 +252,22 @@ func forge(token string) string {
 	return token[:at] + letter + token[at+1:]
 }
 
-// watch records the audit until ctx ends.
-func (r *run) watch(ctx context.Context) {
+// watch records the audit until ctx ends, or until the copy was removed: then it returns errRemoved.
+func (r *run) watch(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if a, err := r.Records.Audit(ctx, r.sale.ID); err == nil {
+		switch a, err := r.Records.Audit(ctx, r.sale.ID); {
+		case err == nil:
 			r.record(a)
+		case errors.Is(err, client.NotFound):
+			return errRemoved
 		}
 		r.Progress(r.progress())
 		loop.Sleep(ctx, pollEvery)
 	}
+	return nil
 }
+
+var errRemoved = errors.New("the copy was removed meanwhile")
 
 func (r *run) record(a client.Audit) {
 	at := r.now()
@@ -285,10 +294,12 @@ func (r *run) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*r.Limits.Drain)
 	defer cancel()
 	for ctx.Err() == nil {
-		if a, err := r.Records.Audit(ctx, r.sale.ID); err == nil {
-			if r.record(a); queued(a) == 0 {
-				return
-			}
+		a, err := r.Records.Audit(ctx, r.sale.ID)
+		if err == nil {
+			r.record(a)
+		}
+		if err == nil && queued(a) == 0 || errors.Is(err, client.NotFound) {
+			return
 		}
 		loop.Sleep(ctx, pollEvery/5)
 	}

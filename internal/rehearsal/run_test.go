@@ -140,6 +140,9 @@ func (s *fixture) Audit(context.Context, string) (client.Audit, error) {
 	if s.audited != nil {
 		s.audited()
 	}
+	if s.gone {
+		return client.Audit{}, &client.Problem{Status: 404, Code: client.NotFound}
+	}
 	n := int64(len(s.rows))
 	if s.unpaid && n > 0 {
 		n--
@@ -419,6 +422,25 @@ func TestStopWhileOrdersAreQueuedIsUnclear(t *testing.T) {
 	r, err := Run(ctx, cfg)
 	if err != nil || r.Verdict != Unclear || r.Stopped != "interrupted" || r.Drain == nil || !s.gone {
 		t.Errorf("%+v, %v, removed %v", r, err, s.gone)
+	}
+}
+
+// "sluice rehearse clean" removes the copy of a rehearsal that runs.
+func TestRemovalOfTheCopyEndsTheRehearsal(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t)
+	s.hang = true
+	cfg := s.config(t)
+	cfg.Timeout = time.Hour
+	cfg.Progress = func(p Progress) {
+		if p.Actors == p.Of {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.gone = true
+		}
+	}
+	if r := rehearse(t, cfg); r.Verdict != Unclear || r.Stopped != errRemoved.Error() {
+		t.Errorf("%s, stopped: %q, want %q", r.Verdict, r.Stopped, errRemoved)
 	}
 }
 
