@@ -226,7 +226,7 @@ var settledAs = map[string]string{"retry": "requeued", "cancel": "settled"}
 // settleMany settles the selected orders page by page. It skips orders that die after it began, by the clock of the
 // backend: otherwise a retry of orders that fail again would not end.
 func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) error {
-	all := adminhttp.SettledPage{DryRun: f.DryRun}
+	all := adminhttp.SettledPage{DryRun: f.DryRun, Orders: []adminhttp.SettledOrder{}}
 	var stopped error
 	status := o.p.status()
 	for {

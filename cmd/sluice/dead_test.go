@@ -149,8 +149,8 @@ func TestDeadOrdersAreSelectedByTheClockOfTheBackend(t *testing.T) {
 	}))
 	defer s.Close()
 	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
-	if code, stdout, stderr := sluice(t, env, "dead", "retry", "--all"); code != exitOK ||
-		!strings.HasSuffix(stdout, "2 requeued, 0 failed\n") {
+	if code, stdout, stderr := sluice(t, env, "dead", "retry", "--all", "--json"); code != exitOK ||
+		!strings.Contains(stdout, "\"done\": 2,\n  \"failed\": 0,\n  \"orders\": [],\n") {
 		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
 	}
 	want := []string{`{"all":true}`, `{"died_before":"2026-11-27T10:00:09.5Z","all":true,"after":"1~"}`}
