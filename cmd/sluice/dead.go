@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -228,9 +229,9 @@ var settledAs = map[string]string{"retry": "requeued", "cancel": "settled"}
 func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) error {
 	all := adminhttp.SettledPage{DryRun: f.DryRun, Orders: []adminhttp.SettledOrder{}}
 	var stopped error
-	status := o.p.status()
+	status, begun := o.p.status(), time.Now().UTC()
 	for {
-		var page adminhttp.SettledPage
+		page := adminhttp.SettledPage{DiedBefore: *cmp.Or(f.DiedBefore, &begun)} // older backends return none
 		if stopped = o.do(ctx, post(adminPath("dead", verb), f), &page); stopped != nil {
 			break
 		}

@@ -159,6 +159,35 @@ func TestDeadOrdersAreSelectedByTheClockOfTheBackend(t *testing.T) {
 	}
 }
 
+// An older backend returns no time. The orders that die after the command began are then selected by the clock of this
+// machine, or by the flag.
+func TestDeadOrdersOfAnOlderBackend(t *testing.T) {
+	var died []time.Time
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			DiedBefore time.Time `json:"died_before"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		died = append(died, body.DiedBefore)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, []string{`{"orders":[],"next":"1~"}`, `{"orders":[]}`}[(len(died)-1)%2])
+	}))
+	defer s.Close()
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	begun := time.Now()
+	for _, args := range []string{"dead retry --all", "dead retry --died-before 2026-01-01T00:00:00Z"} {
+		if code, _, stderr := sluice(t, env, strings.Fields(args)...); code != exitOK {
+			t.Errorf("sluice %s: exit %d, %s", args, code, stderr)
+		}
+	}
+	flag := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if len(died) != 4 || !died[0].IsZero() || died[1].Before(begun) || !died[2].Equal(flag) || !died[3].Equal(flag) {
+		t.Errorf("the requests have %s, want none, a time after %s, and twice %s", died, begun, flag)
+	}
+}
+
 // The cursor is the id of an event, which may contain characters that JSON escapes.
 func TestCursorOfAListIsDecoded(t *testing.T) {
 	for text, want := range map[string]string{
