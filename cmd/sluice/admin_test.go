@@ -437,6 +437,8 @@ func TestWrongCommandLines(t *testing.T) {
 		"sale create --frobnicate x":                      "unknown flag: --frobnicate (see sluice sale create --help)",
 		"sale create --stock ten":                         `--stock "ten": want a whole number, such as 100 (see sluice sale create --help)`,
 		"sale create --stock 99999999999999999999":        `--stock "99999999999999999999": the number is out of range (see sluice sale create --help)`,
+		"sale create --stock 0100":                        `--stock "0100": want a whole number, such as 100 (see sluice sale create --help)`,
+		"order list --limit 0x10":                         `--limit "0x10": want a whole number, such as 100 (see sluice order list --help)`,
 		"edge --upstream 10.0.0.1:1 --root /nosuch":       `--root "/nosuch": want a directory with nginx/ and lua/, or an empty value for the built-in files`,
 		"sale create --hold soon":                         `--hold "soon": want a duration, such as 30s or 15m (see sluice sale create --help)`,
 		"sale create --title x --stock 1 --price 9.99":    `--price: "9.99" has no currency: want an amount and a currency, such as 9.99EUR`,
@@ -490,6 +492,7 @@ func TestInvalidVariablesAreNamed(t *testing.T) {
 	defer busy.Close()
 	for _, c := range []struct{ line, variable, want string }{
 		{"up", "SLUICE_SHARDS=abc", "SLUICE_SHARDS=abc: want a whole number, between 1 and 64"},
+		{"up", "SLUICE_SHARDS=010", "SLUICE_SHARDS=010: want a whole number, between 1 and 64"},
 		{"up", "SLUICE_SHARDS=65", "SLUICE_SHARDS=65: want a whole number, between 1 and 64"},
 		{"up --shards 65", "SLUICE_SHARDS=abc", "--shards must be between 1 and 64"},
 		{"up", "SLUICE_MAX_READY=1e6", "SLUICE_MAX_READY=1e6: want a whole number, at least 1"},

@@ -118,6 +118,7 @@ func bounded[T cmp.Ordered](f *flagSet, value *T, name, env, kind string, least,
 	var invalid error
 	if text != "" {
 		flag := f.Lookup(name)
+		onlyDecimal(flag)
 		invalid = flag.Value.Set(text)
 		flag.DefValue = flag.Value.String()
 	}

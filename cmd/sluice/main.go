@@ -151,9 +151,20 @@ a dead letter.`,
 		p.policyCommand(), p.healthCommand(), p.manualCommand(), p.versionCommand())
 	root.SetHelpCommand(helpCommand())
 	addCompletion(root)
-	addAliases(root)
-	wrapArgs(root)
+	forAll(root, func(c *cobra.Command) {
+		addAlias(c)
+		wrapArgs(c)
+		c.Flags().VisitAll(onlyDecimal)
+	})
 	return root
+}
+
+// forAll calls do for a command and for all below it.
+func forAll(c *cobra.Command, do func(*cobra.Command)) {
+	do(c)
+	for _, sub := range c.Commands() {
+		forAll(sub, do)
+	}
 }
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -167,8 +178,7 @@ func parent(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// wrapArgs checks the arguments of c and of the commands below it. Without a check of its own, a command takes the
-// arguments that its usage line names.
+// wrapArgs makes c check its arguments. Without a check of its own, it takes those that its usage line names.
 func wrapArgs(c *cobra.Command) {
 	check := c.Args
 	if check == nil {
@@ -179,9 +189,6 @@ func wrapArgs(c *cobra.Command) {
 			return usage("an argument is empty: want %s", cmd.UseLine())
 		}
 		return check(cmd, args)
-	}
-	for _, sub := range c.Commands() {
-		wrapArgs(sub)
 	}
 }
 

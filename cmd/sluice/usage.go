@@ -109,6 +109,22 @@ func flagError(c *cobra.Command, err error) error {
 	return usage("%w%s", err, see)
 }
 
+// onlyDecimal makes a flag with a whole number accept decimal numbers only. 010 would be eight.
+func onlyDecimal(f *pflag.Flag) {
+	if strings.Contains(f.Value.Type(), "int") {
+		f.Value = decimal{f.Value}
+	}
+}
+
+type decimal struct{ pflag.Value }
+
+func (d decimal) Set(text string) error {
+	if digits := strings.TrimLeft(text, "+-"); len(digits) > 1 && digits[0] == '0' {
+		return strconv.ErrSyntax
+	}
+	return d.Value.Set(text)
+}
+
 // wanted describes the values of a type of flag, or returns "".
 func wanted(kind string) string {
 	switch kind {
@@ -176,16 +192,13 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// addAliases adds the names that many tools use for "list" and "remove" to all commands below c.
-func addAliases(c *cobra.Command) {
+// addAlias adds the name that many tools use for "list" or "remove" to such a command.
+func addAlias(c *cobra.Command) {
 	switch c.Name() {
 	case "list":
 		c.Aliases = append(c.Aliases, "ls")
 	case "remove":
 		c.Aliases = append(c.Aliases, "rm")
-	}
-	for _, sub := range c.Commands() {
-		addAliases(sub)
 	}
 }
 
