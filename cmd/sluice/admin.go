@@ -123,7 +123,7 @@ func (o *adminClient) actor() (string, error) {
 		return "", usage("the admin name %q (--as, %s) is reserved for automatic actions: use another one",
 			o.as, envAdminName)
 	}
-	if o.as != "" && (len(o.as) > maxActor || sale.ValidateBuyer(o.as) != nil) {
+	if o.as != "" && (len(o.as) > maxActor || strings.TrimSpace(o.as) == "" || sale.ValidateBuyer(o.as) != nil) {
 		return "", usage("the admin name %q (--as, %s): want at most %d bytes of text without control characters",
 			o.as, envAdminName, maxActor)
 	}

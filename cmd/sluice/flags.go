@@ -216,7 +216,7 @@ func (m *problems) checkPEM(flag, file string) {
 
 // withScheme returns host:port as http://host:port, and anything else unchanged.
 func withScheme(raw string) string {
-	if _, port, err := net.SplitHostPort(raw); err == nil && port != "" && !strings.Contains(raw, "://") {
+	if _, port, err := net.SplitHostPort(raw); err == nil && port != "" && port[0] != '/' {
 		return "http://" + raw
 	}
 	return raw

@@ -64,13 +64,16 @@ func TestOrdersReplicaIsCheckedFirst(t *testing.T) {
 func TestTextThatCannotBeSent(t *testing.T) {
 	wantUsage(t, `the argument "\xff" is not UTF-8 text: convert it`,
 		"sale", "create", "--title", "\xff", "--stock", "5", "--price", "1EUR")
-	for _, name := range []string{"a\nb", strings.Repeat("a", 65)} {
+	for _, name := range []string{"a\nb", strings.Repeat("a", 65), " "} {
 		wantUsage(t, fmt.Sprintf("the admin name %q (--as, SLUICE_ADMIN_NAME): want at most 64 bytes of text without "+
 			"control characters", name), "sale", "list", "--as", name)
 	}
 	for _, key := range []string{"a\nb", "鞋", strings.Repeat("k", 256)} {
 		wantUsage(t, fmt.Sprintf("--key %q: want at most 255 printable ASCII characters", key),
 			"sale", "restock", "shoe", "--add", "1", "--key", key)
+	}
+	for _, server := range []string{"unix:/run/sluice.sock", "http://", "127.0.0.1"} {
+		wantUsage(t, fmt.Sprintf("--server %q: want http://host:port", server), "sale", "list", "--server", server)
 	}
 	env := map[string]string{envServer: "127.0.0.1:1", envAdminToken: "hush\nhush", envData: t.TempDir()}
 	const want = "sluice: SLUICE_ADMIN_TOKEN has control characters: want one line of text\n"
