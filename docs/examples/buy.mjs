@@ -12,6 +12,7 @@ const sleep = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000
 async function request(method, path, headers = {}, seconds = 10) {
   for (let attempt = 1; ; attempt++) {
     let wait = Math.min(10, 0.25 * 2 ** (attempt - 1)) * (0.5 + Math.random() / 2);
+    let reason;
     try {
       const response = await fetch(SLUICE_URL.replace(/\/$/, "") + path, {
         method,
@@ -22,9 +23,12 @@ async function request(method, path, headers = {}, seconds = 10) {
       const text = await response.text(); // a busy proxy may answer without JSON
       if (![429, 502, 503, 504].includes(response.status) || attempt === 8) return { status: response.status, body: JSON.parse(text) };
       wait = (Number(response.headers.get("retry-after")) || wait) + Math.random() / 4;
+      reason = `status ${response.status}`;
     } catch (err) {
       if (attempt === 8) throw err; // no response: the server may have accepted the order; a retry with the same key is safe
+      reason = `no response: ${err.message}`;
     }
+    console.error(`${reason}; retry in ${wait.toFixed(1)} s`);
     await sleep(wait);
   }
 }

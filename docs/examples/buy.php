@@ -26,6 +26,7 @@ function request(string $method, string $path, array $headers = [], int $seconds
                 $wait = (int) $after[1] + mt_rand() / mt_getrandmax() / 4;
             }
         }
+        fprintf(STDERR, "%s; retry in %.1f s\n", $status < 429 ? 'no response, or it was cut' : "status $status", $wait);
         usleep((int) ($wait * 1e6));
     }
 }

@@ -26,9 +26,12 @@ def request(method, path, headers=None, seconds=10):
                 return error.code, json.load(error)
             after = error.headers.get("Retry-After", "")
             wait = (int(after) if after.isdigit() else wait) + random.uniform(0, 0.25)
-        except (OSError, http.client.HTTPException):
+            reason = f"status {error.code}"
+        except (OSError, http.client.HTTPException) as error:
             if attempt == 8:
                 raise  # the server may have accepted the order; a retry with the same key is safe
+            reason = f"no response: {error}"
+        print(f"{reason}; retry in {wait:.1f} s", file=sys.stderr)
         time.sleep(wait)
 
 

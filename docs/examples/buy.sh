@@ -13,7 +13,7 @@ trap 'rm -f "$body"' EXIT
 request() {
 	attempt=0
 	until status=$(printf 'header = "Authorization: Bearer %s"\n' "$SLUICE_TOKEN" |
-		curl --config - --silent --show-error --max-time 40 --retry 8 --output "$body" --write-out '%{http_code}' "$@")
+		curl --config - --no-progress-meter --max-time 40 --retry 8 --output "$body" --write-out '%{http_code}' "$@")
 	do
 		case $? in
 		7 | 16 | 18 | 35 | 52 | 55 | 56 | 92) attempt=$((attempt + 1)) ;; # no connection, or it was lost
