@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +36,7 @@ empty. Compare results of one run only.`,
 				return orInterrupted(cmd.Context(), fmt.Errorf("bench queue: %w", err))
 			}
 			if svg != "" {
-				err = createFile(svg, func(w io.Writer) error { return queuebench.Draw(w, rows) })
+				err = createFile(svg, 0o644, func(w io.Writer) error { return queuebench.Draw(w, rows) })
 			}
 			if asJSON {
 				return errors.Join(err, p.printJSON(rows))
@@ -64,19 +63,4 @@ empty. Compare results of one run only.`,
 		}
 	})
 	return c
-}
-
-// checkFile returns an error if a file cannot be created or replaced, before the work that fills it. It leaves no new
-// file.
-func checkFile(path string) error {
-	_, missing := os.Stat(path)
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("%w: name another file", err)
-	}
-	err = file.Close()
-	if missing != nil {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return err
 }

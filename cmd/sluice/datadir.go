@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,19 +104,11 @@ func (d dataDir) read(name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// write replaces a file as a whole, so that a crash leaves the old one or the new one.
 func (d dataDir) write(name string, content []byte) error {
-	tmp := d.path(name + ".tmp")
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
+	return createFile(d.path(name), 0o600, func(w io.Writer) error {
+		_, err := w.Write(content)
 		return err
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(tmp, d.path(name))
+	})
 }
 
 func (d dataDir) server() (server, error) {

@@ -127,19 +127,37 @@ type closing struct {
 
 func (c closing) Close() error { c.closed(); return nil }
 
-func TestCreateFileLeavesNoPart(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "report.html")
+// An error leaves the old file, or none, and nothing beside it.
+func TestCreateFileReplacesTheWholeFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "report.html")
 	failed := errors.New("the disk is full")
-	err := checkFile(path)
-	if _, missing := os.Stat(path); err != nil || !errors.Is(missing, os.ErrNotExist) {
-		t.Errorf("%v, and the checked file: %v", err, missing)
-	}
-	err = createFile(path, func(w io.Writer) error {
+	half := func(w io.Writer) error {
 		_, err := io.WriteString(w, "the first half")
 		return errors.Join(err, failed)
-	})
-	if _, missing := os.Stat(path); !errors.Is(err, failed) || !errors.Is(missing, os.ErrNotExist) {
-		t.Errorf("%v, and the file: %v", err, missing)
+	}
+	content := func() string {
+		text, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if files, err := filepath.Glob(path + "?*"); err != nil || len(files) > 0 {
+			t.Errorf("%v, and the files %q", err, files)
+		}
+		return string(text)
+	}
+	for _, old := range []string{"", "the old report"} {
+		if old != "" {
+			if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := checkFile(path); err != nil || content() != old {
+			t.Errorf("%v, and the checked file is %q, want %q", err, content(), old)
+		}
+		if err := createFile(path, 0o600, half); !errors.Is(err, failed) || content() != old {
+			t.Errorf("%v, and the file is %q, want %q", err, content(), old)
+		}
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe") // stands for a device, such as /dev/stdout
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -150,7 +168,7 @@ func TestCreateFileLeavesNoPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	err = createFile(pipe, func(io.Writer) error { return failed })
+	err = createFile(pipe, 0o600, func(io.Writer) error { return failed })
 	if _, missing := os.Stat(pipe); !errors.Is(err, failed) || missing != nil {
 		t.Errorf("%v, and the pipe: %v", err, missing)
 	}

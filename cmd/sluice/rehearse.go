@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -209,7 +208,8 @@ func (p *program) writeRehearsal(o *adminClient, f rehearseFlags, report *rehear
 	path := filepath.Join(f.out, report.Copy.ID)
 	var failed error
 	if !f.noFiles {
-		failed = errors.Join(createFile(path+".html", report.WriteHTML), createFile(path+".json", report.WriteJSON))
+		failed = errors.Join(
+			createFile(path+".html", 0o644, report.WriteHTML), createFile(path+".json", 0o644, report.WriteJSON))
 	}
 	if o.json {
 		return errors.Join(failed, report.WriteJSON(p.out))
@@ -219,32 +219,6 @@ func (p *program) writeRehearsal(o *adminClient, f rehearseFlags, report *rehear
 		fmt.Fprintf(p.out, "\nThe report: %s.html\n", path)
 	}
 	return errors.Join(failed, err)
-}
-
-// checkDirectory returns an error if no file can be created in a directory. Call it before the work that fills files.
-func checkDirectory(dir string) error {
-	file, err := os.CreateTemp(dir, ".sluice-*")
-	if cause, ok := errors.AsType[*fs.PathError](err); ok {
-		return fmt.Errorf("no file can be created in %q: %w: name another directory", dir, cause.Err)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Close(), os.Remove(file.Name()))
-}
-
-// createFile creates or replaces a file. On an error it removes the file, unless the file is a device or a pipe.
-func createFile(path string, write func(io.Writer) error) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	info, err := file.Stat()
-	err = errors.Join(err, write(file), file.Close())
-	if err != nil && info != nil && info.Mode().IsRegular() {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return err
 }
 
 func (o *adminClient) rehearseClean() *cobra.Command {

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// openOutput opens a file that replaces the one at path when it is complete. whole is false if another kind of file is
+// at path, such as a device, a pipe or a link: then it opens that one.
+func openOutput(path string, flags int, mode fs.FileMode) (file *os.File, whole bool, err error) {
+	info, err := os.Lstat(path)
+	if whole = err != nil || info.Mode().IsRegular(); whole {
+		path += ".tmp"
+	}
+	file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|flags, mode)
+	return file, whole, err
+}
+
+// createFile creates or replaces a file as a whole: an error or a crash leaves the old one. It writes directly to a
+// device, a pipe or a link.
+func createFile(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	file, whole, err := openOutput(path, os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	if err = write(file); err == nil && whole {
+		err = file.Sync()
+	}
+	err = errors.Join(err, file.Close())
+	if err == nil && whole {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil && whole {
+		err = errors.Join(err, os.Remove(file.Name()))
+	}
+	return err
+}
+
+// checkFile returns an error if createFile cannot open a file. Call it before the work that fills the file.
+func checkFile(path string) error {
+	file, whole, err := openOutput(path, 0, 0o600)
+	if err != nil {
+		return fmt.Errorf("%w: name another file", err)
+	}
+	err = file.Close()
+	if whole {
+		err = errors.Join(err, os.Remove(file.Name()))
+	}
+	return err
+}
+
+// checkDirectory returns an error if no file can be created in a directory. Call it before the work that fills files.
+func checkDirectory(dir string) error {
+	file, err := os.CreateTemp(dir, ".sluice-*")
+	if cause, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("no file can be created in %q: %w: name another directory", dir, cause.Err)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
