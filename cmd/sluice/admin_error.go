@@ -36,8 +36,8 @@ func explain(base string, err error) error {
 	}
 	if p, refused := errors.AsType[*client.Problem](err); refused {
 		if p.Status == http.StatusUnauthorized {
-			return clearer{base + ": wrong admin token: " + envAdminToken + " must have the value of the backend; for sluice up, " +
-				"it is in the file admin.token of its data directory (--data)", p}
+			return clearer{base + ": wrong admin token: " + envAdminToken + " must have the value of the backend; " +
+				"for sluice up, it is in the file admin.token of its data directory (--data)", p}
 		}
 		if p.Status == http.StatusBadRequest {
 			return usageError{Err: invalid(p, nil)}

@@ -204,9 +204,10 @@ func TestAdminCommands(t *testing.T) {
 // A server that rejects the token has changed nothing, so there is no remedy against a repeated change.
 func TestWrongAdminToken(t *testing.T) {
 	s := fakeAdminAPI(t)
-	want := "sluice: " + s.URL + ": wrong admin token: SLUICE_ADMIN_TOKEN must have the value of the backend; for sluice up, " +
-		"it is in the file admin.token of its data directory (--data)\n"
-	for _, line := range []string{"sale restock shoe --add 1", "sale create --title x --stock 1 --price 1EUR", "sale list"} {
+	want := "sluice: " + s.URL + ": wrong admin token: SLUICE_ADMIN_TOKEN must have the value of the backend; " +
+		"for sluice up, it is in the file admin.token of its data directory (--data)\n"
+	const create = "sale create --title x --stock 1 --price 1EUR"
+	for _, line := range []string{"sale restock shoe --add 1", create, "sale list"} {
 		code, _, stderr := call(t, line, envServer+"="+s.URL, envAdminToken+"=other", envData+"="+t.TempDir())
 		if code != exitFail || stderr != want {
 			t.Errorf("sluice %s: exit %d, %q, want %q", line, code, stderr, want)
