@@ -11,11 +11,15 @@ import (
 // openOutput opens a file that replaces the one at path when it is complete. whole is false if another kind of file is
 // at path, such as a device, a pipe or a link: then it opens that one.
 func openOutput(path string, flags int, mode fs.FileMode) (file *os.File, whole bool, err error) {
+	name := path
 	info, err := os.Lstat(path)
 	if whole = err != nil || info.Mode().IsRegular(); whole {
-		path += ".tmp"
+		name += ".tmp"
 	}
-	file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|flags, mode)
+	file, err = os.OpenFile(name, os.O_CREATE|os.O_WRONLY|flags, mode)
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		failed.Path = path
+	}
 	return file, whole, err
 }
 
