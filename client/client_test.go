@@ -268,6 +268,19 @@ func TestNewRejectsInvalidAddresses(t *testing.T) {
 	}
 }
 
+func TestLargeResponseIsAnError(t *testing.T) {
+	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		for range maxResponse >> 20 {
+			fmt.Fprint(w, strings.Repeat(" ", 1<<20))
+		}
+		fmt.Fprint(w, `{"id":"drop"}`)
+	})
+	const want = "client: GET /v1/sales/drop: the response has more than 64 MiB"
+	if _, err := s.client(t).Sale(t.Context(), "drop"); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 func TestRetryAfterAcceptsSecondsAndDates(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"": 0, "x": 0, "-5": 0, "7": 7 * time.Second, "99999999999": 0, "999999999": 24 * time.Hour,

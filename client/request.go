@@ -117,8 +117,10 @@ func (c *conn) attempt(ctx context.Context, r Request, body []byte, out any) (ht
 		return nil, err
 	}
 	defer resp.Body.Close()
-	content, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
+	content, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	switch {
+	case len(content) > maxResponse:
+		return nil, fmt.Errorf("client: %s %s: the response has more than %d MiB", r.Method, r.Path, maxResponse>>20)
 	case err != nil && !isTemporary(resp.StatusCode): // the body of a temporary error is not needed
 		return nil, fmt.Errorf("client: %s %s: %w: %w", r.Method, r.Path, ErrNoResponse, err)
 	case resp.StatusCode >= 300:
