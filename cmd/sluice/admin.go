@@ -154,15 +154,13 @@ func (o *adminClient) do(ctx context.Context, r client.Request, out any) error {
 		if c.Do(ctx, get(adminPath("sales")), &known) == nil { // an admin API: the path names something that is not there
 			return missing(r.Path, p)
 		}
-	} else if refused && p.Status == http.StatusBadRequest {
-		return usageError{Err: invalid(p, o.running)}
 	} else if refused && p.Code == client.Unavailable { // a store may respond and reject commands: its memory is full
 		return fmt.Errorf("%w (sluice health --server %s names the component; "+
 			"if it is ready, the log of the backend has the cause)", p, o.base)
 	} else if refused && p.Status >= http.StatusInternalServerError {
 		return fmt.Errorf("%w (the log of the backend %s has the cause)", p, o.base)
 	}
-	return explain(o.base, err)
+	return explain(o.base, o.running, err)
 }
 
 func get(path string) client.Request { return client.Request{Method: http.MethodGet, Path: path} }

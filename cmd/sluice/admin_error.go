@@ -29,8 +29,8 @@ func mayBeDone(err error) bool {
 	return err != nil && !unsent && (status == 0 || status >= http.StatusInternalServerError)
 }
 
-// explain describes the error of a call to the user of a command.
-func explain(base string, err error) error {
+// explain describes the error of a call to the user of a command with these flags.
+func explain(base string, flags *pflag.FlagSet, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -39,11 +39,14 @@ func explain(base string, err error) error {
 			return clearer{base + ": wrong admin token: " + envAdminToken + " must have the value of the backend; " +
 				"for sluice up, it is in the file admin.token of its data directory (--data)", p}
 		}
-		if p.Status == http.StatusBadRequest {
-			return usageError{Err: invalid(p, nil)}
+		if p.Status == http.StatusBadRequest || p.Code == client.TooLarge {
+			return usageError{Err: invalid(p, flags)}
 		}
 		if p.Status == http.StatusNotFound && p.Detail == "Not found." { // no such route
 			return fmt.Errorf("%w Is %s the admin listener (--admin of the backend)?", p, base)
+		}
+		if p.Code == "" && p.Status < http.StatusInternalServerError { // a redirect, or a refusal by a proxy
+			return fmt.Errorf("%s is not a server of sluice: %w", base, p)
 		}
 		return p
 	}

@@ -297,6 +297,28 @@ func TestPageOfAnotherServerIsAnError(t *testing.T) {
 	}
 }
 
+// A redirect or a refusal of another server names that server. A request that is too long is an error of its arguments.
+func TestRefusalsOfOtherServers(t *testing.T) {
+	status, body := http.StatusFound, ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.Header().Set("Location", "https://shop.example/")
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}))
+	defer s.Close()
+	want := s.URL + " is not a server of sluice: the server returned status 302"
+	code, _, stderr := call(t, "sale list", envServer+"="+s.URL, envAdminToken+"=hush")
+	if code != exitFail || stderr != "sluice: "+want+"\n" {
+		t.Errorf("exit %d, %q, want %q", code, stderr, want)
+	}
+	status, body = 431, `{"status":431,"code":"too-large","detail":"The request is too long."}`
+	code, _, stderr = call(t, "order list --buyer x", envServer+"="+s.URL, envAdminToken+"=hush")
+	if code != exitUsage || stderr != "sluice: The request is too long.\n" {
+		t.Errorf("exit %d, %q, want the detail of the problem", code, stderr)
+	}
+}
+
 // A restock whose key was used before adds nothing. The command reports that, because another restock may be meant.
 func TestRepeatedRestockIsReported(t *testing.T) {
 	stock, used := 5, map[string]bool{}

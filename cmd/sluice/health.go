@@ -80,7 +80,7 @@ func (p *program) probeReady(ctx context.Context, server string) error {
 		return usage("--server %q: want http://host:port", server)
 	}
 	var ready json.RawMessage
-	err = explain(server, c.Do(ctx, get("/readyz"), &ready))
+	err = explain(server, nil, c.Do(ctx, get("/readyz"), &ready))
 	if p, answered := errors.AsType[*client.Problem](err); answered && len(p.Errors) > 0 {
 		var unusable []string
 		for _, e := range p.Errors {
