@@ -115,6 +115,7 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 		},
 		Addresses: r.edge.addresses, Meaning: r.edge.addresses.Description(),
 		Shoppers: int64(r.Workload.shoppers()), backend: r.backend,
+		Rules: []RuleCount{}, Seconds: []SecondLine{}, // lists in JSON also if they are empty
 	}
 	switch {
 	case stopped:

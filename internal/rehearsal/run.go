@@ -153,6 +153,7 @@ type Point struct {
 func newRun(cfg Config) *run {
 	return &run{
 		Config: cfg, tally: newTally(), edge: newEdge(cfg.Target, cfg.Connections, cfg.Timeout), left: -1, queued: -1,
+		points: []Point{},
 	}
 }
 

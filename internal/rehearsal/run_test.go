@@ -465,6 +465,17 @@ func TestStopWhileTokensAreSigned(t *testing.T) {
 			!made && (r != nil || !errors.Is(err, context.Canceled)) {
 			t.Errorf("%+v, %v", r, err)
 		}
+		if made {
+			var text strings.Builder
+			if err := r.WriteJSON(&text); err != nil {
+				t.Error(err)
+			}
+			for line := range strings.Lines(text.String()) {
+				if strings.Contains(line, ": null") && !strings.Contains(line, "_seconds") {
+					t.Errorf("null for a list: %s", line)
+				}
+			}
+		}
 	}
 }
 
