@@ -89,26 +89,70 @@ func (p *program) edge(ctx context.Context, cfg nginx.Config, flags edgeFlags, c
 	cfg.Log, cfg.Version = errorLog, version
 	signals, stop := received(syscall.SIGHUP)
 	defer stop()
-	run := func(ctx context.Context) error { return p.runEdge(ctx, &cfg, flags.listen, signals) }
-	if check {
-		cfg.Prefix = ""
-		run = func(ctx context.Context) error {
-			err := cfg.Check(ctx)
-			if err == nil {
-				fmt.Fprintf(p.out, "nginx's configuration and the policy are valid (policy: %s)\n", policyName(edgePolicy(cfg)))
-			}
+	var helpers []func(context.Context) // nginx needs them until it has ended
+	registry := prometheus.NewRegistry()
+	spans, err := p.openTracing(ctx, "sluice-edge", registry)
+	if err != nil {
+		return err
+	}
+	defer spans.Close()
+	if spans != nil {
+		receiver, err := edgetrace.Listen(edgetrace.New(spans), registry, p.logger())
+		if err != nil {
 			return err
 		}
+		defer receiver.Close()
+		helpers = append(helpers, receiver.Run)
+		sampling := spans.Sampling()
+		cfg.Spans = &nginx.Spans{Address: receiver.Address(), Tag: receiver.Tag(), Metrics: receiver.Metrics(),
+			FollowParent: sampling.FollowParent, Ratio: sampling.Ratio}
+	}
+	fleet, closeFleet, err := openFleet(flags.limitRedis, p.logger())
+	if err != nil {
+		return err
+	}
+	defer closeFleet()
+	if fleet != nil {
+		leases, err := fleetlimit.Serve(fleet, p.logger())
+		if err != nil {
+			return err
+		}
+		defer leases.Close()
+		helpers, cfg.LeaseSocket = append(helpers, leases.Run), leases.Socket()
 	}
 	if token.IsURL(flags.TokenKeys) {
-		plain := run
-		run = func(ctx context.Context) error { return p.mirrored(ctx, flags.keys, &cfg, plain) }
+		if err := flags.keys.Await(ctx, p.logger()); err != nil {
+			return err
+		}
+		m, err := mirror.New(flags.keys, p.logger())
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		helpers, cfg.TokenKeys, cfg.KeysSocket = append(helpers, m.Run), m.File(), m.Socket()
 	}
-	if flags.limitRedis != "" {
-		plain := run
-		run = func(ctx context.Context) error { return p.leasing(ctx, flags.limitRedis, &cfg, plain) }
+	if !check {
+		return runBeside(ctx, func(ctx context.Context) error { return p.runEdge(ctx, &cfg, flags.listen, signals) }, helpers)
 	}
-	return p.tracedEdge(ctx, &cfg, run)
+	cfg.Prefix = ""
+	if err := runBeside(ctx, cfg.Check, helpers); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.out, "nginx's configuration and the policy are valid (policy: %s)\n", policyName(edgePolicy(cfg)))
+	return nil
+}
+
+// runBeside runs main until ctx ends, and the helpers until main has returned.
+func runBeside(ctx context.Context, main func(context.Context) error, helpers []func(context.Context)) error {
+	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	for _, help := range helpers {
+		running.Go(func() { help(longer) })
+	}
+	err := main(ctx)
+	stop()
+	running.Wait()
+	return err
 }
 
 // policyFile returns the policy file of an edge without --root: that of --policy, or lua/policy.lua of the working
@@ -156,73 +200,6 @@ func (p *program) runEdge(ctx context.Context, cfg *nginx.Config, address string
 	defer reloads.Wait()
 	defer stop()
 	return cfg.Run(ctx)
-}
-
-// mirrored runs an edge with token keys that are fetched from a URL.
-func (p *program) mirrored(
-	ctx context.Context, keys *token.Keys, cfg *nginx.Config, run func(context.Context) error,
-) error {
-	log := p.logger()
-	if err := keys.Await(ctx, log); err != nil {
-		return err
-	}
-	m, err := mirror.New(keys, log)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	cfg.TokenKeys, cfg.KeysSocket = m.File(), m.Socket()
-	return runBeside(ctx, run, m.Run) // requests verify tokens until nginx has ended
-}
-
-// leasing runs an edge with rules of the fleet.
-func (p *program) leasing(ctx context.Context, url string, cfg *nginx.Config, run func(context.Context) error) error {
-	log := p.logger()
-	client, done, err := openFleet(url, log)
-	if err != nil {
-		return err
-	}
-	defer done()
-	server, err := fleetlimit.Serve(client, log)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	cfg.LeaseSocket = server.Socket()
-	return runBeside(ctx, run, server.Run) // nginx returns what it has leased until it has ended
-}
-
-// tracedEdge runs an edge that exports spans, if the environment names an endpoint.
-func (p *program) tracedEdge(ctx context.Context, cfg *nginx.Config, run func(context.Context) error) error {
-	registry := prometheus.NewRegistry()
-	spans, err := p.openTracing(ctx, "sluice-edge", registry)
-	if err != nil {
-		return err
-	}
-	if spans == nil {
-		return run(ctx)
-	}
-	defer spans.Close()
-	receiver, err := edgetrace.Listen(edgetrace.New(spans), registry, p.logger())
-	if err != nil {
-		return err
-	}
-	defer receiver.Close()
-	sampling := spans.Sampling()
-	cfg.Spans = &nginx.Spans{Address: receiver.Address(), Tag: receiver.Tag(), Metrics: receiver.Metrics(),
-		FollowParent: sampling.FollowParent, Ratio: sampling.Ratio}
-	return runBeside(ctx, run, receiver.Run)
-}
-
-// runBeside runs main until ctx ends, and other until main has returned.
-func runBeside(ctx context.Context, main func(context.Context) error, other func(context.Context)) error {
-	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() { other(longer) })
-	err := main(ctx)
-	stop()
-	running.Wait()
-	return err
 }
 
 // workingRoot returns the working directory if it holds the edge's files.
