@@ -40,13 +40,10 @@ var functions = htmltemplate.Funcs{
 	"clock": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
 }
 
-// legend explains a color.
-type legend struct{ Name, Class string }
-
 // figure is a plot on the page.
 type figure struct {
 	Title  string
-	Legend []legend
+	Legend []plot.Series
 	SVG    htmltemplate.HTML
 }
 
@@ -93,39 +90,24 @@ func (r *Report) figures() []figure {
 			p50, p99 = append(p50, 1000*s.P50), append(p99, 1000*s.P99)
 		}
 	}
-	requests := plot.Plot{Label: "Purchase requests per second, by outcome", Stacked: true, Marks: marks}
-	for g := range groups {
-		requests.Series = append(requests.Series, plot.Series{Name: g.String(), Class: g.String(), X: at, Y: layers[g]})
-	}
-	latency := plot.Plot{
-		Label: "Response times of shoppers, per second", Unit: " ms", Marks: marks,
-		Series: []plot.Series{
-			{Name: "p50", Class: "p50", X: answered, Y: p50},
-			{Name: "p99", Class: "p99", X: answered, Y: p99},
-		},
-	}
 	var when, left, queued []float64
 	for _, p := range r.Points {
 		when, left, queued = append(when, p.At), append(left, float64(p.Left)), append(queued, float64(p.Queued))
 	}
-	count := plot.Plot{
-		Label: "Units left, and orders not yet stored", Marks: marks,
-		Series: []plot.Series{
-			{Name: "left", Class: "left", X: when, Y: left},
-			{Name: "queued", Class: "queued", X: when, Y: queued},
-		},
+	line := func(name string, x, y []float64) plot.Series { return plot.Series{Name: name, Class: name, X: x, Y: y} }
+	draw := func(title, label, unit string, series ...plot.Series) figure {
+		p := plot.Plot{Label: label, Unit: unit, Stacked: len(series) > 2, Marks: marks, Series: series} // groups of outcomes
+		return figure{title, series, htmltemplate.HTML(p.SVG())}
+	}
+	var requests []plot.Series
+	for g, n := range layers {
+		requests = append(requests, line(Group(g).String(), at, n))
 	}
 	return []figure{
-		{"Purchase requests per second", legends(requests), htmltemplate.HTML(requests.SVG())},
-		{"Response times of shoppers", legends(latency), htmltemplate.HTML(latency.SVG())},
-		{"Units left, and queued orders", legends(count), htmltemplate.HTML(count.SVG())},
+		draw("Purchase requests per second", "Purchase requests per second, by outcome", "", requests...),
+		draw("Response times of shoppers", "Response times of shoppers, per second", " ms",
+			line("p50", answered, p50), line("p99", answered, p99)),
+		draw("Units left, and queued orders", "Units left, and orders not yet stored", "",
+			line("left", when, left), line("queued", when, queued)),
 	}
-}
-
-func legends(p plot.Plot) []legend {
-	list := make([]legend, len(p.Series))
-	for i, s := range p.Series {
-		list[i] = legend{s.Name, s.Class}
-	}
-	return list
 }
