@@ -31,6 +31,7 @@ var scenarios = []struct {
 	{"RejectedPageReloads", rejectedPageReloads},
 	{"TitlesAreText", titlesAreText},
 	{"PictureAndDescription", pictureAndDescription},
+	{"RightToLeft", rightToLeft},
 	{"WrongClock", wrongClock},
 	{"TokenIsRejected", tokenIsRejected},
 	{"TokenExpiresDuringPurchase", tokenExpiresDuringPurchase},
@@ -289,6 +290,18 @@ func pictureAndDescription(t *testing.T, s *shop) {
 		body, code := s.get("/s/shown")
 		return code == http.StatusOK && strings.Contains(body, "<em>New</em>") && !strings.Contains(body, "shoe.svg")
 	}, "the new description")
+}
+
+// A description in Arabic or Hebrew runs from right to left, except code. The page around it does not.
+func rightToLeft(t *testing.T, s *shop) {
+	s.create("rtl", map[string]any{"title": "حذاء", "description": "نص **مهم** 42.\n\n- واحد\n\n```\nsize 42\n```"})
+	b := open(t, newPerson(t), s.page("rtl", "ned"))
+	b.ready("Buy now")
+	directions := `[".about p", ".about li", ".about pre", "main"].map((at) => getComputedStyle(document.querySelector(at)).direction)`
+	if got := b.eval(directions); got != "rtl,rtl,ltr,ltr" {
+		t.Errorf("the directions are %s", got)
+	}
+	b.clean()
 }
 
 // In a browser whose clock is an hour wrong, the sale opens at the time of the shop.
