@@ -56,6 +56,7 @@ func TestAdminConsole(t *testing.T) {
 		{"UnknownGroup", consoleUnknownGroup},
 		{"SessionEnds", consoleSessionEnds},
 		{"SignInAgain", consoleSignInAgain},
+		{"SessionEndsDuringInput", consoleSessionEndsDuringInput},
 		{"ConnectionLost", consoleConnectionLost},
 		{"StreamThatFailsOften", consoleStreamThatFailsOften},
 		{"Phone", consolePhone},
@@ -532,6 +533,49 @@ func consoleSignInAgain(t *testing.T, s *shop) {
 	b.await("the filter in the address", `location.search === "?error_contains=x"`)
 	b.click(`document.querySelector("#banner a")`)
 	b.await("the sign-in form", `document.querySelector("input[name=to]")?.value === "/admin/dead?error_contains=x"`)
+	b.clean()
+}
+
+// endSession replaces the session of a browser profile with one that has ended.
+func (b *tab) endSession(s *shop) {
+	b.t.Helper()
+	b.do(network.SetCookie("sluice_admin", "ended.ended").WithURL(s.admin + "/admin/").WithPath("/admin").
+		WithHTTPOnly(true))
+}
+
+// A session that ends while an admin fills a form loses no input: the form can be sent after a sign-in in another tab.
+// The notice leads to the sign-in form in another tab, too, and disappears after the sign-in.
+func consoleSessionEndsDuringInput(t *testing.T, s *shop) {
+	ann := newPerson(t)
+	b := s.atConsole(t, ann, "ann", "sales")
+	b.text("New sale")
+	for name, value := range map[string]string{"title": "Kept", "id": "kept", "stock": "5", "price": "1.00"} {
+		b.enter(name, value)
+	}
+	b.endSession(s)
+	b.text("Create")
+	b.await("the reason", `document.querySelector("dialog .problem")?.textContent.startsWith("Your session has expired.")`)
+	s.atConsole(t, ann, "ann", "log")
+	b.text("Create")
+	b.await("the sale", `location.pathname === "/admin/sales/kept"`)
+
+	b.visit(s.admin + "/admin/edge/policy")
+	b.await("the form", `document.querySelector("textarea[name=policy]")`)
+	b.enter("policy", "-- my policy")
+	b.endSession(s)
+	b.text("Check")
+	b.await("the notice", `document.querySelector("#banner:not([hidden])")?.textContent.startsWith("Your session has expired.")`)
+	b.eval(`document.querySelector("#banner a").addEventListener("click", (e) => e.preventDefault())`)
+	b.click(`document.querySelector("#banner a")`)
+	if at := b.eval(`document.querySelector("#banner a").target`); at != "_blank" {
+		t.Errorf("the link opens %q", at)
+	}
+	s.atConsole(t, ann, "ann", "log")
+	b.text("Check")
+	b.await("no notice", `document.querySelector("#banner").hidden`)
+	if text := b.eval(`document.querySelector("textarea[name=policy]").value`); text != "-- my policy" {
+		t.Errorf("the policy is %q", text)
+	}
 	b.clean()
 }
 

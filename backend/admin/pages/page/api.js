@@ -10,15 +10,24 @@ async function api(method, path, body, key) {
   } catch {
     return { ok: false, status: 0, problem: method === 'GET' ? 'No response from the server.' : 'No response. The change may or may not have been made; repeating it is safe.' };
   }
-  if (response.status === 401) {
-    location.assign(signInURL());
-    return { ok: false, status: 401, problem: 'Your session has expired.' };
+  if (expired !== (response.status === 401)) {
+    expired = !expired;
+    notice(expired ? 'Your session has expired. ' : '');
+  }
+  if (expired) {
+    if (!hasInput()) location.assign(signInURL());
+    return { ok: false, status: 401, problem: 'Your session has expired. Sign in again in another tab, then repeat this.' };
   }
   let answer = null;
   try { answer = await response.json(); } catch { /* not JSON: only the status is shown */ }
   if (response.ok) return { ok: true, status: response.status, body: answer };
   return { ok: false, status: response.status, problem: problemText(response.status, answer) };
 }
+
+let expired = false; // the session, at the last response
+
+// hasInput reports whether another page would lose what the admin has entered.
+const hasInput = () => [...document.querySelectorAll('dialog, textarea')].some((e) => e.open || e.value);
 
 // signInURL leads to the sign-in form, and from there back to this page.
 const signInURL = () => '/admin/sign-in?to=' + encodeURIComponent(location.pathname + location.search);

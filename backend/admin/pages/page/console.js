@@ -15,8 +15,16 @@ for (const link of document.querySelectorAll('nav a')) if (link.dataset.view ===
 }
 
 const left = Number(document.body.dataset.left) - performance.now();
-const signInAgain = h('a', { href: '/admin/sign-in', onclick: () => { signInAgain.href = signInURL(); } }, 'Sign in again'); // the address changes with a filter
-setTimeout(() => { fill(banner, 'Your session expires in ten minutes. ', signInAgain); banner.hidden = false; }, Math.max(0, Math.min(left - 600_000, 2 ** 31 - 1)));
+const signInAgain = h('a', { href: '/admin/sign-in', onclick: () => {
+  signInAgain.href = signInURL(); // the address changes with a filter
+  signInAgain.target = hasInput() ? '_blank' : '';
+} }, 'Sign in again');
+// notice shows a text about the session, with a link to the sign-in form, or removes it.
+function notice(text) {
+  fill(banner, text, signInAgain);
+  banner.hidden = !text;
+}
+setTimeout(() => notice('Your session expires in ten minutes. '), Math.max(0, Math.min(left - 600_000, 2 ** 31 - 1)));
 
 document.getElementById('actor').before(zoneChoice(), ' ');
 
