@@ -59,6 +59,7 @@ func TestAdminConsole(t *testing.T) {
 		{"SessionEndsDuringInput", consoleSessionEndsDuringInput},
 		{"ConnectionLost", consoleConnectionLost},
 		{"StreamThatFailsOften", consoleStreamThatFailsOften},
+		{"SlowServer", consoleSlowServer},
 		{"Phone", consolePhone},
 		{"ForcedColors", consoleForcedColors},
 		{"WrongClock", consoleWrongClock},
@@ -642,6 +643,46 @@ func consoleStreamThatFailsOften(t *testing.T, s *shop) {
 	if got := b.eval(`[waiting(3000), waiting(30_000)]`); got != "1,1" {
 		t.Errorf("%s timers wait to poll and to connect, want one each", got)
 	}
+	b.clean()
+}
+
+// ticking lets a test call the functions that a page calls at intervals.
+const ticking = `
+	window.ticks = [];
+	window.setInterval = (f) => window.ticks.push(f);
+	window.tick = () => window.ticks.forEach((f) => f());`
+
+// A server that is slower than the interval of a page gets one request at a time, and no older response replaces a
+// newer one.
+func consoleSlowServer(t *testing.T, s *shop) {
+	s.createSale("slow", "Slowly", 5, time.Now().Add(-time.Second))
+	ann := newPerson(t)
+	s.atConsole(t, ann, "ann", "log")
+	b := openWith(t, ann, s.admin+"/admin/sales/slow", ticking)
+	b.await("the sale", `document.querySelector("main .badge")?.textContent === "open"`)
+	b.eval(`(() => {
+		const real = window.fetch;
+		window.releases = [];
+		window.fetch = async (url, options) => {
+			if (!url.endsWith("/sales/slow")) return real(url, options);
+			const response = await real(url, options);
+			await new Promise((resolve) => { window.releases.push(resolve); });
+			return response;
+		};
+		tick();
+	})()`)
+	b.await("a request", `releases.length === 1`)
+	b.text("Pause")
+	b.text("Pause")
+	b.says("toast", "Sale paused.")
+	b.promise(`(async () => { tick(); tick(); await fetch("/healthz"); return ""; })()`)
+	if n := b.eval(`releases.length`); n != "1" {
+		t.Errorf("%s requests are in progress", n)
+	}
+	b.eval(`releases[0]()`)
+	b.await("the next request", `releases.length === 2`)
+	b.eval(`releases[1]()`)
+	b.await("the newest state", `document.querySelector("main .badge").textContent === "paused"`)
 	b.clean()
 }
 

@@ -2,7 +2,7 @@
 const banner = document.getElementById('banner');
 const [, , viewName = '', thing = ''] = location.pathname.split('/').map((p) => { try { return decodeURIComponent(p); } catch { return p; } });
 
-// pollVisible calls load every three seconds while the page is visible.
+// pollVisible calls a reloader now, and every three seconds while the page is visible.
 function pollVisible(load) {
   load();
   setInterval(() => { if (!document.hidden) load(); }, 3000);

@@ -1,8 +1,7 @@
 // Dead letters: accepted orders that could not be written. Each holds its unit until it is retried or cancelled.
 function deadDetails(d, columns) {
-  const line = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
   return h('tr', { class: 'detail' }, h('td', { colspan: String(columns) }, h('dl', { class: 'facts' },
-    line('Buyer', userText(d.buyer || '–')), line('Payload', h('code', null, userText(d.message || d.raw || '–'))), line('Holds', d.units ? '1 unit' : d.unbacked ? 'no unit (sold again)' : 'no unit'), line('Worker crashes', count(d.crashes))),
+    fact('Buyer', userText(d.buyer || '–')), fact('Payload', h('code', null, userText(d.message || d.raw || '–'))), fact('Holds', d.units ? '1 unit' : d.unbacked ? 'no unit (sold again)' : 'no unit'), fact('Worker crashes', count(d.crashes))),
   h('ol', { class: 'history' }, d.history.map((a) => h('li', null, stamp(a.at), ' ', userText(a.reason))))));
 }
 

@@ -45,6 +45,24 @@ const button = (label, onclick, cls, name) => h('button', { type: 'button', clas
 
 const problemLine = (text) => h('p', { class: 'problem', role: 'alert' }, text);
 
+// reloader returns a function that shows the body of the response to read, or its problem in the element at. One read is in progress at a time: a slow
+// server gets no further requests, and no older response replaces a newer one. Calls during a read share the next one. The promise resolves to
+// true if the page shows the response.
+function reloader(read, at, show) {
+  let running = Promise.resolve(), next = null;
+  const load = async () => {
+    next = null;
+    const got = await read();
+    if (got.ok) show(got.body);
+    else if (at.textContent !== got.problem) fill(at, problemLine(got.problem)); // a repeated one is not announced again
+    return got.ok;
+  };
+  return () => next ??= running = running.then(load, load);
+}
+
+// fact is a name with its value in a list of facts.
+const fact = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
+
 // tableOf returns a table that scrolls horizontally if it is too wide. A column of head is its name, or { name, cls }.
 const tableOf = (label, head, body) => h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label }, h('table', { 'aria-label': label },
   h('thead', null, h('tr', null, head.map((c) => h('th', { scope: 'col', class: c.cls }, c.name === undefined ? c : c.name)))), body));

@@ -1,16 +1,12 @@
 // The consumer groups of order events, their progress, and their dead events.
 function groupsView() {
-  const stream = h('p', { class: 'soft' }), body = h('div');
-  page(h('h1', null, 'Events'), stream, body);
-  const load = async () => {
-    const got = await get('/groups');
-    if (!got.ok) { fill(body, problemLine(got.problem)); return; }
-    stream.textContent = counted(got.body.stream_entries, 'entry', 'entries') + ' in the stream. Oldest event not in the stream yet: ' + span(got.body.unrelayed_seconds) + '.';
-    fill(body, tableOf('Groups', ['Group', ...['Lag', 'Pending', 'Consumers', 'Oldest', 'Dead'].map(number)],
-      h('tbody', null, got.body.groups.map((g) => h('tr', null, h('td', null, h('a', { href: '/admin/groups/' + part(g.name) }, userText(g.name)), !g.known && h('small', { class: 'soft' }, 'created manually')), h('td', { class: 'n' }, count(g.lag)), h('td', { class: 'n' }, count(g.pending)),
-        h('td', { class: 'n' + (g.consumers ? '' : ' bad') }, count(g.consumers)), h('td', { class: 'n' }, span(g.oldest_age_seconds)), h('td', { class: 'n' + (g.dead ? ' bad' : '') }, count(g.dead)))))), !got.body.groups.length && h('p', { class: 'soft' }, 'No consumer groups.'));
-  };
-  pollVisible(load);
+  const stream = h('p', { class: 'soft' }), rows = h('tbody');
+  page(h('h1', null, 'Events'), stream, tableOf('Groups', ['Group', ...['Lag', 'Pending', 'Consumers', 'Oldest', 'Dead'].map(number)], rows));
+  pollVisible(reloader(() => get('/groups'), stream, (b) => {
+    fill(stream, counted(b.stream_entries, 'entry', 'entries') + ' in the stream. Oldest event not in the stream yet: ' + span(b.unrelayed_seconds) + '.' + (b.groups.length ? '' : ' No consumer groups.'));
+    fill(rows, b.groups.map((g) => h('tr', null, h('td', null, h('a', { href: '/admin/groups/' + part(g.name) }, userText(g.name)), !g.known && h('small', { class: 'soft' }, 'created manually')), h('td', { class: 'n' }, count(g.lag)), h('td', { class: 'n' }, count(g.pending)),
+        h('td', { class: 'n' + (g.consumers ? '' : ' bad') }, count(g.consumers)), h('td', { class: 'n' }, span(g.oldest_age_seconds)), h('td', { class: 'n' + (g.dead ? ' bad' : '') }, count(g.dead)))));
+  }));
 }
 
 function groupView(name) {

@@ -12,6 +12,9 @@ const logHead = ['Time', 'Admin', 'Action', 'Target', 'Details'];
 
 const logTable = (lines) => (lines.length ? tableOf('Action log', logHead, h('tbody', null, lines.map(logRow))) : h('p', { class: 'soft' }, 'No entries yet.'));
 
+// logOf returns a reloader of the entries of the action log that match a query.
+const logOf = (query, at) => reloader(() => get('/log', query), at, (b) => fill(at, logTable(b.log)));
+
 function logView() {
   const find = search([{ name: 'actor', label: 'Admin' }, { name: 'action', label: 'Action, such as sale.pause' }, { name: 'target', label: 'Target' }, { name: 'sale', label: 'Sale id' }], () => lines.restart());
   const lines = list({ label: 'Action log', head: logHead, empty: 'No entries.', load: (before) => get('/log', { ...find.values(), limit: 50, before }), pick: (b) => ({ rows: b.log, next: b.next }), row: logRow });

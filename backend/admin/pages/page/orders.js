@@ -46,18 +46,15 @@ function orderView(id) {
   const state = h('p', { class: 'row' }), acts = h('div', { class: 'row acts' }), facts = h('dl', { class: 'facts' }), payments = h('div'), history = h('div');
   page(h('p', null, h('a', { href: '/admin/orders' }, '← Orders')), h('h1', null, 'Order ', userText(id)), state, acts, h('section', { class: 'card' }, h('h2', null, 'Details'), facts),
     h('section', { class: 'card' }, h('h2', null, 'Payments'), payments), h('section', { class: 'card' }, h('h2', null, 'History'), history));
-  async function reload() {
-    const got = await get('/orders/' + part(id));
-    if (!got.ok) { fill(state, problemLine(got.problem)); return; }
-    const o = got.body, fact = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
+  const loadHistory = logOf({ target: id, limit: 20 }, history);
+  const reload = reloader(() => get('/orders/' + part(id)), state, (o) => {
     fill(state, orderBadge(o), o.returning && h('span', { class: 'soft' }, 'Its unit has not been returned to the sale yet.'));
     fill(acts, cancelButton(o, reload));
     fill(facts, fact('Sale', saleLink(o.sale_id)), fact('Buyer', h('a', { href: '/admin/orders?buyer=' + part(o.buyer) }, userText(o.buyer))), fact('Created', stamp(o.created_at)), fact('Changed', stamp(o.updated_at)), o.pay_by && fact('Pay by', stamp(o.pay_by)),
       o.reference && fact('Payment', userText(o.reference)), o.cancelled_by && fact('Cancelled by', o.cancelled_by === 'hold' ? 'payment deadline' : userText(o.cancelled_by)), o.reason && fact('Reason', userText(o.reason)));
     fill(payments, o.payments.length ? tableOf('Payments', paymentHead, h('tbody', null, o.payments.map((p) => paymentRow(p, reload)))) : h('p', { class: 'soft' }, 'No payments yet.'));
-    const log = await get('/log', { target: id, limit: 20 });
-    fill(history, log.ok ? logTable(log.body.log) : problemLine(log.problem));
-  }
+    loadHistory();
+  });
   reload();
   live.onLog(reload);
 }

@@ -83,10 +83,7 @@ function overview() {
     tiles.latency.set(l ? millis(l.p99) : '–', l ? 'p50 ' + millis(l.p50) : 'no purchases');
     tiles.sold.set(b ? short(b.sold) : 'unknown', b ? 'of ' + short(b.stock) + ' in ' + counted(b.sales, 'sale') : 'SQL is not responding', !b);
   }
-  const loadActions = async () => {
-    const got = await get('/log', { limit: 6 });
-    fill(actions, got.ok ? logTable(got.body.log) : problemLine(got.problem));
-  };
+  const loadActions = logOf({ limit: 6 }, actions);
   live.watch(redraw);
   live.onLog(loadActions);
   loadActions();

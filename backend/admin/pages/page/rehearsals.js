@@ -10,14 +10,12 @@ function rehearsalsView() {
     const got = await openDialog({ title: 'Remove ' + s.id + '?', text: 'The copy is closed and removed with its orders. A running rehearsal ends.', verb: 'Remove', danger: true, run: () => post('/rehearsals/' + part(s.id) + '/remove') });
     if (got) { toast('Removed.'); reload(); }
   };
-  async function reload() {
-    const [now, past] = await Promise.all([get('/rehearsals'), get('/reports')]);
-    fill(copies, !now.ok ? problemLine(now.problem) : !now.body.rehearsals.length ? h('p', { class: 'soft' }, 'No copies exist.') : tableOf('Copies', ['Copy', 'State', number('Left'), number('Stock'), 'Closes', spoken('Actions')], h('tbody', null, now.body.rehearsals.map((s) => h('tr', { 'data-key': s.id },
-      h('td', { class: 'wide' }, saleLink(s.id)), h('td', null, badge(s.state)), h('td', { class: 'n' }, count(s.left)), h('td', { class: 'n' }, count(s.stock)), h('td', null, stamp(s.closes_at)), h('td', { class: 'acts' }, button('Remove', remove(s), 'small', 'Remove ' + s.id)))))));
-    fill(reports, !past.ok ? problemLine(past.problem) : !past.body.reports.length ? h('p', { class: 'soft' }, 'No reports yet.') : tableOf('Reports', ['Report', 'Sale', 'Verdict', 'Ended', 'Admin', spoken('Actions')], h('tbody', null, past.body.reports.map((r) => h('tr', { 'data-key': r.id },
+  const loadCopies = reloader(() => get('/rehearsals'), copies, (b) => fill(copies, !b.rehearsals.length ? h('p', { class: 'soft' }, 'No copies exist.') : tableOf('Copies', ['Copy', 'State', number('Left'), number('Stock'), 'Closes', spoken('Actions')], h('tbody', null, b.rehearsals.map((s) => h('tr', { 'data-key': s.id },
+      h('td', { class: 'wide' }, saleLink(s.id)), h('td', null, badge(s.state)), h('td', { class: 'n' }, count(s.left)), h('td', { class: 'n' }, count(s.stock)), h('td', null, stamp(s.closes_at)), h('td', { class: 'acts' }, button('Remove', remove(s), 'small', 'Remove ' + s.id))))))));
+  const loadReports = reloader(() => get('/reports'), reports, (b) => fill(reports, !b.reports.length ? h('p', { class: 'soft' }, 'No reports yet.') : tableOf('Reports', ['Report', 'Sale', 'Verdict', 'Ended', 'Admin', spoken('Actions')], h('tbody', null, b.reports.map((r) => h('tr', { 'data-key': r.id },
       h('td', { class: 'wide' }, h('a', { href: '/admin/v1/reports/' + part(r.id) + '/page', target: '_blank', rel: 'noopener' }, r.id)), h('td', null, saleLink(r.sale_id)), h('td', null, h('span', { class: 'badge', 'data-state': verdicts[r.verdict] }, r.verdict)), h('td', null, stamp(r.stored_at)), h('td', null, userText(r.stored_by)),
-      h('td', { class: 'acts' }, h('a', { href: '/admin/v1/reports/' + part(r.id) + '/page', download: r.id + '.html', 'aria-label': 'Download ' + r.id }, 'Download')))))));
-  }
+      h('td', { class: 'acts' }, h('a', { href: '/admin/v1/reports/' + part(r.id) + '/page', download: r.id + '.html', 'aria-label': 'Download ' + r.id }, 'Download'))))))));
+  const reload = () => { loadCopies(); loadReports(); };
   reload();
   live.onLog(reload);
 }

@@ -19,7 +19,7 @@ function auditView(a) {
 function saleView(id) {
   const at = '/sales/' + part(id);
   const title = h('h1', null, userText(id)), facts = h('dl', { class: 'facts' }), acts = h('div', { class: 'row acts' }), audit = h('div', { 'aria-live': 'polite' }, h('p', { class: 'soft' }, 'Auditing…')), history = h('div'), state = h('p', { class: 'row' });
-  let current = {}, shown = ''; // the sale, and its last rendered version
+  let current = {}; // the sale
   page(h('p', null, h('a', { href: '/admin/sales' }, '← Sales')), title, state, acts, h('div', { class: 'two' }, h('section', { class: 'card' }, h('h2', null, 'Details'), facts, h('p', { class: 'row' }, h('a', { href: '/admin/orders?sale=' + part(id) }, 'Orders of this sale'), h('a', { href: '/admin/dead?sale=' + part(id) }, 'Dead letters of this sale'))),
     h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Audit'), button('Run audit', () => runAudit())), audit)), h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'History'), h('a', { href: '/admin/log?sale=' + part(id) }, 'View all')), history));
 
@@ -49,21 +49,12 @@ function saleView(id) {
     if (got) { toast('Saved.'); reload(); }
   };
 
-  // reload resolves to true if the page shows the sale as it is now.
-  async function reload() {
-    const got = await get(at);
-    if (!got.ok) {
-      fill(state, problemLine(got.status === 404 ? 'Sale not found.' : got.problem));
-      shown = ''; // the next answer replaces the problem
-      return false;
-    }
-    const s = current = got.body, text = JSON.stringify(s);
-    if (text === shown) return true;
-    shown = text;
+  const reload = reloader(() => get(at), state, (s) => {
+    if (JSON.stringify(s) === JSON.stringify(current) && !state.querySelector('.problem')) return;
+    current = s;
     fill(title, userText(s.title));
     document.title = withoutBidi(s.title).slice(0, 60) + ' · sluice admin';
     fill(state, badge(s.state), s.paused_by ? h('span', { class: 'soft' }, 'by ', userText(s.paused_by)) : '', !s.applied && h('span', { class: 'soft' }, 'The last change is not applied to Redis yet.'));
-    const fact = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
     fill(facts, fact('Id', s.id), fact('Left', h('b', { id: 'left' }, count(s.left)), ' of ', h('span', { id: 'stock' }, count(s.stock)), ' ', soldBar(s)), fact('Stored orders', count(s.sold)), fact('Accepted orders', count(s.accepted)), fact('Price', price(s.price)),
       fact('Limit per buyer', count(s.per_buyer)), fact('Opens', longStamp(s.opens_at)), fact('Closes', s.closes_at ? longStamp(s.closes_at) : 'never'), fact('Payment deadline', s.hold === '0s' ? 'none' : s.hold),
       fact('Queue drains in', span(s.drain_seconds === undefined ? null : s.drain_seconds)), s.spread > 1 && fact('Segments', count(s.spread)),
@@ -73,16 +64,9 @@ function saleView(id) {
       s.switch === 'paused' ? button('Resume', turn('resume', 'Buyers can buy again immediately.', 'Sale resumed.'), 'main') : button('Pause', turn('pause', 'Buyers cannot buy until you resume the sale. Accepted orders are processed.', 'Sale paused.')),
       s.state === 'scheduled' && button('Open now', openNow, 'main'), button('Restock', restock), describing, button('Close', turn('close', 'This is permanent: a closed sale cannot be reopened.', 'Sale closed.', true), 'danger'),
     ].filter(Boolean).map((b) => { b.disabled = closed && (b !== describing || Boolean(s.archive)); return b; }));
-    return true;
-  }
-  async function runAudit() {
-    const got = await get(at + '/audit');
-    fill(audit, got.ok ? auditView(got.body) : problemLine(got.status === 404 ? 'Sale not found.' : got.problem));
-  }
-  async function loadHistory() {
-    const log = await get('/log', { sale: id, limit: 20 });
-    fill(history, log.ok ? logTable(log.body.log) : problemLine(log.problem));
-  }
+  });
+  const runAudit = reloader(() => get(at + '/audit'), audit, (a) => fill(audit, auditView(a)));
+  const loadHistory = logOf({ sale: id, limit: 20 }, history);
   // An audit copies and reads the queue and the dead letters of the shard, so it runs automatically only while there are few of them.
   const few = 100_000;
   let first = true;

@@ -36,20 +36,18 @@ const deliveryCount = (n) => count(n) + (n === 10_000 ? '+' : '');
 const endpointState = (e) => h('span', { class: 'badge', 'data-state': e.state === 'active' ? 'open' : 'paused' }, e.state);
 
 function webhooksView() {
-  const body = h('div');
-  page(h('div', { class: 'row' }, h('h1', null, 'Webhooks'), button('New webhook', newWebhook, 'main')), body);
-  pollVisible(async () => {
-    const got = await get('/webhooks');
-    if (!got.ok) { fill(body, problemLine(got.problem)); return; }
-    fill(body, tableOf('Endpoints', ['Endpoint', 'State', ...['Waiting', 'Failed', 'Oldest'].map(number)],
-      h('tbody', null, got.body.webhooks.map((e) => h('tr', null, h('td', { class: 'wide' }, h('a', { href: '/admin/webhooks/' + part(e.id) }, userText(e.title || e.url)), e.title && h('small', { class: 'soft' }, userText(e.url))), h('td', null, endpointState(e), e.reason && h('small', { class: 'soft' }, userText(e.reason))),
-        h('td', { class: 'n' }, deliveryCount(e.waiting)), h('td', { class: 'n' + (e.failed ? ' bad' : '') }, deliveryCount(e.failed)), h('td', { class: 'n' }, span(e.oldest_age_seconds)))))), !got.body.webhooks.length && h('p', { class: 'soft' }, 'No webhooks yet.'));
-  });
+  const rows = h('tbody'), note = h('p', { class: 'soft' });
+  page(h('div', { class: 'row' }, h('h1', null, 'Webhooks'), button('New webhook', newWebhook, 'main')), tableOf('Endpoints', ['Endpoint', 'State', ...['Waiting', 'Failed', 'Oldest'].map(number)], rows), note);
+  pollVisible(reloader(() => get('/webhooks'), note, (b) => {
+    fill(note, !b.webhooks.length && 'No webhooks yet.');
+    fill(rows, b.webhooks.map((e) => h('tr', null, h('td', { class: 'wide' }, h('a', { href: '/admin/webhooks/' + part(e.id) }, userText(e.title || e.url)), e.title && h('small', { class: 'soft' }, userText(e.url))), h('td', null, endpointState(e), e.reason && h('small', { class: 'soft' }, userText(e.reason))),
+        h('td', { class: 'n' }, deliveryCount(e.waiting)), h('td', { class: 'n' + (e.failed ? ' bad' : '') }, deliveryCount(e.failed)), h('td', { class: 'n' }, span(e.oldest_age_seconds)))));
+  }));
 }
 
 function webhookView(id) {
   const at = '/webhooks/' + part(id);
-  const head = h('div'), acts = h('div', { class: 'row acts' });
+  const title = h('h1', null, id), head = h('div'), acts = h('div', { class: 'row acts' });
   const act = (title, text, verb, path, message, body) => async () => {
     const got = await openDialog({ title, text, verb, fields: [reasonField], run: (v) => post(at + path, { ...body, reason: v.reason }) });
     if (got) { toast(message); reload(); deliveries.reload(); }
@@ -91,20 +89,17 @@ function webhookView(id) {
       return row;
     },
   });
-  // reload resolves to true if the page shows the endpoint as it is now.
-  async function reload() {
-    const got = await get(at);
-    if (!got.ok) { fill(head, problemLine(got.problem)); return false; }
-    const e = current = got.body;
-    fill(head, h('h1', null, userText(e.title || e.url)), h('p', { class: 'row' }, endpointState(e), e.reason && h('span', { class: 'soft' }, userText(e.reason)), h('span', { class: 'soft' }, userText(e.url))), h('p', { class: 'soft' }, deliveryCount(e.waiting) + ' waiting, ' + deliveryCount(e.failed) + ' failed, added by ', userText(e.created_by)),
+  const reload = reloader(() => get(at), head, (e) => {
+    current = e;
+    fill(title, userText(e.title || e.url));
+    fill(head, h('p', { class: 'row' }, endpointState(e), e.reason && h('span', { class: 'soft' }, userText(e.reason)), h('span', { class: 'soft' }, userText(e.url))), h('p', { class: 'soft' }, deliveryCount(e.waiting) + ' waiting, ' + deliveryCount(e.failed) + ' failed, added by ', userText(e.created_by)),
       e.last_error && h('p', { class: 'soft' }, 'Last error, ', longStamp(e.last_error_at), ': ', userText(e.last_error)),
       h('p', { class: 'soft' }, e.types.length ? e.types.join(', ') : 'all events', e.sales.length ? [' of ', userText(e.sales.join(', '))] : ' of all sales', e.strict && ', one at a time', e.old_secret_until && ['; an old secret signs until ', longStamp(e.old_secret_until)]));
     fill(acts, e.state === 'active' ? button('Pause', act('Pause this endpoint?', 'Deliveries wait until you resume it.', 'Pause', '/pause', 'Paused.')) : button('Resume', act('Resume this endpoint?', 'Waiting deliveries are sent in order.', 'Resume', '/resume', 'Resumed.'), 'main'),
       e.failed > 0 && button('Resend failed deliveries', act('Resend failed deliveries?', deliveryCount(e.failed) + (e.failed === 1 ? ' delivery is' : ' deliveries are') + ' attempted again.', 'Resend', '/redeliver', 'Resending.')), button('Ping', async () => { const got = await openDialog({ title: 'Send a test message?', verb: 'Send', run: () => post(at + '/ping') }); if (got) { toast('Sent.'); deliveries.restart(); } }),
       button('Edit', edit), button('Rotate secret', rotate), button('Remove', remove, 'danger'));
-    return true;
-  }
-  page(h('p', null, h('a', { href: '/admin/webhooks' }, '← Webhooks')), head, acts, h('h2', null, 'Deliveries'), find.el, deliveries.el);
+  });
+  page(h('p', null, h('a', { href: '/admin/webhooks' }, '← Webhooks')), title, head, acts, h('h2', null, 'Deliveries'), find.el, deliveries.el);
   reload();
   deliveries.restart();
   live.onLog(reload);
