@@ -60,6 +60,7 @@ func TestAdminConsole(t *testing.T) {
 		{"ConnectionLost", consoleConnectionLost},
 		{"StreamThatFailsOften", consoleStreamThatFailsOften},
 		{"SlowServer", consoleSlowServer},
+		{"KeepsTheScrollPosition", consoleKeepsTheScrollPosition},
 		{"Phone", consolePhone},
 		{"ForcedColors", consoleForcedColors},
 		{"WrongClock", consoleWrongClock},
@@ -684,6 +685,27 @@ func consoleSlowServer(t *testing.T, s *shop) {
 	b.eval(`releases[1]()`)
 	b.await("the newest state", `document.querySelector("main .badge").textContent === "paused"`)
 	b.clean()
+}
+
+// Tables that are read again repeatedly keep their scroll position.
+func consoleKeepsTheScrollPosition(t *testing.T, s *shop) {
+	s.create("scrolled", nil)
+	s.buy("scrolled", "eve") // an edge with rules
+	s.adminAPI(http.MethodPost, "/webhooks", map[string]any{"url": "https://shop.example/scrolled"})
+	ann := newPerson(t)
+	s.atConsole(t, ann, "ann", "log")
+	for _, view := range []string{"groups", "webhooks", "edge"} {
+		b := openWith(t, ann, s.admin+"/admin/"+view, ticking)
+		b.look("light", 320, 640)
+		b.await("the table", `document.querySelector("main tbody tr")`)
+		b.await("a scroll position", `(document.querySelector(".scroll").scrollLeft = 40) && document.querySelector(".scroll").scrollLeft === 40`)
+		b.eval(`void (window.first = document.querySelector("main tbody tr"))`)
+		b.await("new rows", `tick() ?? !first.isConnected`)
+		if at := b.eval(`document.querySelector(".scroll").scrollLeft`); at != "40" {
+			t.Errorf("%s: the scroll position is %s", view, at)
+		}
+		b.clean()
+	}
 }
 
 // On a narrow phone the current view is visible in the navigation, and no heading is broken within a word.
