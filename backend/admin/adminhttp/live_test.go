@@ -27,7 +27,7 @@ func newFakeLiveStats() *fakeLiveStats {
 		{
 			At: 1000, Counts: map[string]float64{"rule:ip:deny": 3},
 			Latency: &livestats.Latency{P50: 1, P95: 2, P99: 3}, Totals: &livestats.Totals{Sales: 1, Log: 7},
-			Queue: &livestats.QueueCounts{QueueCounts: client.QueueCounts{Ready: 5}},
+			Queue: &livestats.QueueCounts{QueueCounts: client.QueueCounts{Ready: 5}, Unavailable: []int{2}},
 		},
 		{At: 2000, Counts: map[string]float64{}},
 	}}

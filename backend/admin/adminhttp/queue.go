@@ -14,10 +14,8 @@ func (h *handlers) queue(ctx context.Context, _ *request) (any, error) {
 		return nil, err
 	}
 	shards := make([]client.QueueShard, 0, len(stats))
-	var unavailable []int
 	for i, s := range stats {
 		if s == nil {
-			unavailable = append(unavailable, i)
 			continue
 		}
 		pace := h.cfg.Pace.Shard(i, s)
@@ -30,5 +28,7 @@ func (h *handlers) queue(ctx context.Context, _ *request) (any, error) {
 	}
 	sum := livestats.Counts(queue.Sum(stats))
 	sum.DrainSeconds = livestats.DrainSeconds(h.cfg.Pace.Within(stats))
-	return client.Queue{QueueCounts: sum, MaxReady: h.cfg.MaxReady, Shards: shards, Unavailable: unavailable}, nil
+	return client.Queue{
+		QueueCounts: sum, MaxReady: h.cfg.MaxReady, Shards: shards, Unavailable: livestats.Unavailable(stats),
+	}, nil
 }

@@ -151,7 +151,7 @@ func (s *Stats) queue(ctx context.Context) *QueueCounts {
 	if err != nil {
 		return nil
 	}
-	q := &QueueCounts{QueueCounts: Counts(queue.Sum(shards))}
+	q := &QueueCounts{QueueCounts: Counts(queue.Sum(shards)), Unavailable: Unavailable(shards)}
 	for i, now := range shards {
 		q.PerSecond += s.cfg.Pace.Shard(i, now).PerSecond
 	}

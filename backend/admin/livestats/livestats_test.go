@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -61,6 +62,19 @@ func (w *world) tick(t *testing.T, b *Stats) Sample {
 	b.RunOnce(t.Context())
 	samples, _ := b.Since(0)
 	return samples[len(samples)-1]
+}
+
+// A sample names the shards that its counts omit.
+func TestUnavailableShards(t *testing.T) {
+	w := newWorld()
+	b := w.stats(nil)
+	if s := w.tick(t, b); s.Queue.Unavailable != nil {
+		t.Errorf("without one: %v", s.Queue.Unavailable)
+	}
+	w.shards = []*queue.Stats{nil, {Ready: 2}, nil}
+	if s := w.tick(t, b); s.Queue.Ready != 2 || !slices.Equal(s.Queue.Unavailable, []int{0, 2}) {
+		t.Errorf("%d ready, unavailable: %v", s.Queue.Ready, s.Queue.Unavailable)
+	}
 }
 
 // The list of rules is never null in JSON, also before the first response of a source and while it does not respond.

@@ -31,10 +31,21 @@ type Latency struct {
 	P99 float64 `json:"p99"`
 }
 
-// QueueCounts is the sum over all shards.
+// QueueCounts is the sum over all shards that are available.
 type QueueCounts struct {
 	client.QueueCounts
-	PerSecond float64 `json:"drained_per_second"`
+	PerSecond   float64 `json:"drained_per_second"`
+	Unavailable []int   `json:"unavailable_shards,omitempty"`
+}
+
+// Unavailable returns the shards without counts.
+func Unavailable(shards []*queue.Stats) (unavailable []int) {
+	for i, s := range shards {
+		if s == nil {
+			unavailable = append(unavailable, i)
+		}
+	}
+	return unavailable
 }
 
 // Counts returns the counts of a queue in the format of the admin API, without the time until it is empty.
