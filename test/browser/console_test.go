@@ -33,6 +33,7 @@ func TestAdminConsole(t *testing.T) {
 		{"RetriesOrdersOnly", consoleRetriesOrdersOnly},
 		{"ManyAtOnce", consoleManyAtOnce},
 		{"UnavailableShards", consoleUnavailableShards},
+		{"UnavailableShardsLive", consoleUnavailableShardsLive},
 		{"Dismissed", consoleDismissed},
 		{"RepeatsANewSale", consoleRepeatsANewSale},
 		{"ChangesASaleThatExists", consoleChangesASaleThatExists},
@@ -362,6 +363,28 @@ func consoleUnavailableShards(t *testing.T, s *shop) {
 	b.text("Retry all matching")
 	b.text("Retry all")
 	b.says("toast", "Unavailable shards: 1, 3. Their dead letters were not processed")
+	b.clean()
+}
+
+// loseLiveShards adds unavailable shards to the last sample of the live stats, which are polled.
+const loseLiveShards = `
+	window.EventSource = class extends EventTarget { constructor() { super(); this.readyState = 2; setTimeout(() => this.onerror()); } close() {} };
+	EventSource.CLOSED = 2;
+	const real = window.fetch;
+	window.fetch = async (url, options) => {
+		const got = await real(url, options);
+		if (!String(url).includes("/live")) return got;
+		const body = await got.json(), last = body.samples.at(-1);
+		if (last) last.queue.unavailable_shards = [1, 3];
+		return Response.json(body);
+	};`
+
+// While shards are unavailable, the overview names them.
+func consoleUnavailableShardsLive(t *testing.T, s *shop) {
+	ann := newPerson(t)
+	s.atConsole(t, ann, "ann", "log")
+	b := openWith(t, ann, s.admin+"/admin/", loseLiveShards)
+	b.shows("Unavailable shards: 1, 3. Their orders are not counted")
 	b.clean()
 }
 

@@ -31,7 +31,7 @@ function deadView() {
     for (const b of some) b.disabled = !chosen.size;
   }
 
-  const missing = h('p', { class: 'problem', role: 'status', hidden: true });
+  const missing = h('p', { class: 'problem', role: 'status' });
   const letters = list({
     label: 'Dead letters', head: [{ name: all }, 'Order', 'Sale', 'Died', number('Attempts'), 'Error', spoken('Actions')],
     empty: 'No dead letters.',
@@ -45,8 +45,7 @@ function deadView() {
       return get('/dead', { error_contains: text, sale, limit: 50, after });
     },
     pick: (b) => {
-      missing.textContent = unavailable(b.unavailable_shards, 'Their dead letters are missing');
-      missing.hidden = !missing.textContent;
+      put(missing, unavailable(b.unavailable_shards, 'Their dead letters are missing'));
       return { rows: b.dead, next: b.next };
     },
     row: (d) => {

@@ -22,6 +22,9 @@ function fill(el, ...children) {
   if (inside) (sameControl(el, at) || el.querySelector('a[href], button:enabled') || el.closest('[tabindex]') || view).focus();
 }
 
+// put sets a text if it has changed, because screen readers repeat every text that is set.
+const put = (el, text) => { if (el.textContent !== text) el.textContent = text; };
+
 // sameControl finds the new version of a control that was replaced.
 const sameControl = (el, old) => [...el.querySelectorAll('a[href], button, input, [tabindex]')].find((c) => nameOf(c) === nameOf(old) && !c.disabled);
 

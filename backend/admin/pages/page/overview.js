@@ -64,8 +64,8 @@ function overview() {
     chart('Leases', [{ name: 'batches', of: (s) => s.queue && s.queue.leases }], short),
     chart('Time to drain', [{ name: 'until empty', of: (s) => s.queue && s.queue.drain_seconds }], span),
   ];
-  const actions = h('div'), since = h('small', { class: 'soft' });
-  page(h('div', { class: 'row' }, h('h1', null, 'Overview'), chosen.el), h('section', { class: 'tiles', 'aria-label': 'Now' }, Object.values(tiles).map((t) => t.el)),
+  const missing = h('p', { class: 'problem', role: 'status' }), actions = h('div'), since = h('small', { class: 'soft' });
+  page(h('div', { class: 'row' }, h('h1', null, 'Overview'), chosen.el), h('section', { class: 'tiles', 'aria-label': 'Now' }, Object.values(tiles).map((t) => t.el)), missing,
     h('section', { class: 'card' }, h('h2', null, 'Purchase funnel'), flow.el, since), h('div', { class: 'charts' }, charts.map((c) => c.el)),
     h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Recent actions'), h('a', { href: '/admin/log' }, 'View all')), actions));
 
@@ -76,6 +76,7 @@ function overview() {
     if (body) since.textContent = 'Counting since ' + inZone(new Date(body.started_at), { ...dateParts, ...clockParts }) + '. Sources: ' + body.sources.map((s) => s.name + (s.error ? ' (no response)' : '')).join(', ') + '.';
     if (!last) return;
     const q = last.queue, b = last.totals, l = last.latency;
+    put(missing, unavailable(q?.unavailable_shards, 'Their orders are not counted'));
     tiles.queue.set(q ? short(q.ready + q.delayed + q.leased) : 'unknown', q ? short(q.drained_per_second) + ' per second drained' : 'Redis is not responding', !q);
     tiles.oldest.set(q ? span(q.oldest_age_seconds) : '–', q && q.leases ? counted(q.leases, 'lease') : '');
     tiles.drain.set(q && q.drain_seconds !== null ? span(q.drain_seconds) : '–', q && q.drain_seconds === null ? 'not draining, or unknown' : '');
