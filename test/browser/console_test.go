@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,8 @@ func TestAdminConsole(t *testing.T) {
 		{"PausesAndRestocks", consolePausesAndRestocks},
 		{"AuditDifferences", consoleAuditDifferences},
 		{"OpensNow", consoleOpensNow},
+		{"Archived", consoleArchived},
+		{"UnknownInRedis", consoleUnknownInRedis},
 		{"RetriesAndCancels", consoleRetriesAndCancels},
 		{"RetriesOrdersOnly", consoleRetriesOrdersOnly},
 		{"ManyAtOnce", consoleManyAtOnce},
@@ -164,6 +167,46 @@ func consolePausesAndRestocks(t *testing.T, s *shop) {
 	b.enter("description", "Sold out.")
 	b.text("Save")
 	s.settled(func() bool { return s.lines(1) == "ann sale.describe" }, "the description of the closed sale")
+	b.clean()
+}
+
+// An archived sale names its files. Redis does not hold it, which is not shown as a change that is missing there.
+func consoleArchived(t *testing.T, s *shop) {
+	s.createSaleWithOrder("old", "An old one")
+	s.adminAPI(http.MethodPost, "/sales/old/close", map[string]any{})
+	s.settled(func() bool { // the consumers handle the events of its order first
+		return exec.CommandContext(t.Context(), binary, "sale", "archive", "old", "--output", t.TempDir(),
+			"--redis", "redis://"+s.redis.Addr+"/0", "--database", s.database).Run() == nil
+	}, "the archive")
+	b := s.atConsole(t, newPerson(t), "ann", "sales/old")
+	b.shows("1 order in old-1-")
+	b.shows("Balanced")
+	b.visit(s.admin + "/admin/sales?q=old")
+	b.await("the sale in the list", `document.querySelector("tbody .badge")?.textContent === "closed"`)
+	if seen := b.eval(`document.querySelector("main").textContent`); strings.Contains(seen, "applied") {
+		t.Errorf("the list shows %s", seen)
+	}
+	b.clean()
+}
+
+// While Redis does not respond for a sale, the console does not show a change that is missing there.
+func consoleUnknownInRedis(t *testing.T, s *shop) {
+	s.createSale("unknown", "Unknown", 5, time.Now().Add(-time.Second))
+	ann := newPerson(t)
+	s.atConsole(t, ann, "ann", "log")
+	const script = `
+	const real = window.fetch;
+	window.fetch = async (url, options) => {
+		const got = await real(url, options);
+		if (!String(url).includes("/sales")) return got;
+		const body = await got.json();
+		for (const sale of body.sales || [body]) Object.assign(sale, { left: null, accepted: null, applied: false });
+		return Response.json(body);
+	};`
+	b := openWith(t, ann, s.admin+"/admin/sales/unknown", script)
+	b.shows("Redis does not respond, or does not have this sale yet")
+	b = openWith(t, ann, s.admin+"/admin/sales?q=unknown", script)
+	b.shows("unknown in Redis")
 	b.clean()
 }
 

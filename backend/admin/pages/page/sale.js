@@ -54,10 +54,11 @@ function saleView(id) {
     current = s;
     fill(title, userText(s.title));
     document.title = withoutBidi(s.title).slice(0, 60) + ' · sluice admin';
-    fill(state, badge(s.state), s.paused_by ? h('span', { class: 'soft' }, 'by ', userText(s.paused_by)) : '', !s.applied && h('span', { class: 'soft' }, 'The last change is not applied to Redis yet.'));
+    fill(state, badge(s.state), s.paused_by ? h('span', { class: 'soft' }, 'by ', userText(s.paused_by)) : '', !s.applied && !s.archive && h('span', { class: 'soft' }, s.left === null ? 'Redis does not respond, or does not have this sale yet; see sluice shard list.' : 'The last change is not applied to Redis yet.'));
     fill(facts, fact('Id', s.id), fact('Left', h('b', { id: 'left' }, count(s.left)), ' of ', h('span', { id: 'stock' }, count(s.stock)), ' ', soldBar(s)), fact('Stored orders', count(s.sold)), fact('Accepted orders', count(s.accepted)), fact('Price', price(s.price)),
       fact('Limit per buyer', count(s.per_buyer)), fact('Opens', longStamp(s.opens_at)), fact('Closes', s.closes_at ? longStamp(s.closes_at) : 'never'), fact('Payment deadline', s.hold === '0s' ? 'none' : s.hold),
       fact('Queue drains in', span(s.drain_seconds === undefined ? null : s.drain_seconds)), s.spread > 1 && fact('Segments', count(s.spread)),
+      s.archive && fact('Archive', s.archive.ended_at ? longStamp(s.archive.ended_at) : 'in progress', ': ' + counted(s.archive.orders, 'order') + ' in ', userText(s.archive.files.join(', ') || 'no file')),
       (s.segments || []).map((g) => fact('Segment ' + count(g.segment) + ', shard ' + count(g.shard), count(g.left) + ' left', g.out > 0 ? ', ' + count(g.out) + ' in transfer' : '', ', ' + count(g.accepted) + ' accepted')));
     const closed = s.switch === 'closed', describing = button('Picture and description', describe);
     fill(acts, [

@@ -10,7 +10,7 @@ function salesView() {
   const sales = list({
     label: 'Sales', head: ['Sale', 'State', ...['Left', 'Stored', 'Stock'].map(number), spoken('Share sold'), 'Opens', 'Price'], empty: 'No sales found.',
     load: (after) => get('/sales', { ...find.values(), limit: 50, after }), pick: (b) => ({ rows: b.sales, next: b.next }),
-    row: (s) => h('tr', null, h('td', { class: 'wide' }, h('a', { href: '/admin/sales/' + part(s.id) }, userText(s.title)), h('small', { class: 'soft' }, s.id)), h('td', null, badge(s.state), !s.applied && h('small', { class: 'soft' }, 'not applied yet')),
+    row: (s) => h('tr', null, h('td', { class: 'wide' }, h('a', { href: '/admin/sales/' + part(s.id) }, userText(s.title)), h('small', { class: 'soft' }, s.id)), h('td', null, badge(s.state), !s.applied && s.state !== 'closed' && h('small', { class: 'soft' }, s.left === null ? 'unknown in Redis' : 'not applied yet')),
       h('td', { class: 'n' }, count(s.left)), h('td', { class: 'n' }, count(s.sold)), h('td', { class: 'n' }, count(s.stock)), h('td', null, soldBar(s)), h('td', null, stamp(s.opens_at)), h('td', null, price(s.price))),
   });
   page(h('div', { class: 'row' }, h('h1', null, 'Sales'), button('New sale', newSale, 'main')), find.el, sales.el);
