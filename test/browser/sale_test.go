@@ -130,6 +130,7 @@ func soldOutSeenLive(t *testing.T, s *shop) {
 	b.ready("Buy now")
 	b.press("buy")
 	b.orderIs("confirmed")
+	b.says("left", "0 of 2 left")
 	b.clean()
 }
 
