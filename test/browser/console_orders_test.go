@@ -215,6 +215,13 @@ func consoleDescribes(t *testing.T, s *shop) {
 		"the description")
 	b.text("Picture and description")
 	b.await("the current text", `document.querySelector("dialog textarea")?.value === "Runs **small**."`)
+	s.adminAPI(http.MethodPost, "/sales/shown/describe", map[string]any{"description": "Runs *large*."})
+	b.enter("description", "Runs **very** small.")
+	b.text("Save")
+	b.await("the other change", `document.querySelector("dialog .problem")?.textContent.startsWith("They were changed")`)
+	b.text("Back")
+	b.text("Picture and description")
+	b.await("the other text", `document.querySelector("dialog textarea")?.value === "Runs *large*."`)
 	b.text("Back")
 	b.clean()
 }

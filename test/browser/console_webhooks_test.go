@@ -112,6 +112,13 @@ func consoleSharesAWebhook(t *testing.T, s *shop) {
 	rename("Another name")
 	b.text("Edit")
 	b.await("the newest settings", `document.querySelector("dialog input[name=title]").value === "Another name"`)
+	rename("The last name")
+	b.enter("url", "https://shop.example/edited")
+	b.text("Save")
+	b.says("toast", "Saved.")
+	b.await("both changes", `document.querySelector("h1").textContent === "The last name" &&
+		document.querySelector("main").textContent.includes("https://shop.example/edited")`)
+	s.adminAPI(http.MethodPost, "/webhooks/"+id+"/change", map[string]any{"url": "https://shop.example/shared"})
 	b.clean()
 
 	s.sql(`INSERT INTO webhook_deliveries (id, endpoint_id, position, sequence, type, body, state, due_at)

@@ -44,8 +44,13 @@ function saleView(id) {
   };
 
   const describe = async () => {
-    if (!await reload()) return; // the dialog replaces the whole description, so it begins with the newest one
-    const got = await openDialog({ title: 'Picture and description', text: 'The buyer’s page shows them within seconds.', verb: 'Save', fields: pageFields(current), run: (v) => post(at + '/describe', pageValues(v)) });
+    if (!await reload()) return; // the dialog replaces both, so it begins with the newest ones
+    const begun = current;
+    const got = await openDialog({ title: 'Picture and description', text: 'The buyer’s page shows them within seconds.', verb: 'Save', fields: pageFields(begun), run: async (v) => {
+      await reload();
+      const same = current.picture === begun.picture && current.description === begun.description;
+      return same ? post(at + '/describe', pageValues(v)) : { ok: false, problem: 'They were changed in another window. Copy your text, press Back and begin again.' };
+    } });
     if (got) { toast('Saved.'); reload(); }
   };
 

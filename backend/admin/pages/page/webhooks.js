@@ -54,8 +54,12 @@ function webhookView(id) {
   };
   let current = null;
   const edit = async () => {
-    if (!await reload()) return; // the dialog replaces all settings, so it begins with the newest ones
-    const got = await openDialog({ title: 'Edit webhook', verb: 'Save', fields: [...endpointFields(current), reasonField], run: (v) => post(at + '/change', endpointValues(v)) });
+    if (!await reload()) return; // the dialog begins with the newest settings
+    const begun = { ...current, reason: '' };
+    const got = await openDialog({ title: 'Edit webhook', verb: 'Save', fields: [...endpointFields(begun), reasonField], run: (v) => {
+      const changed = Object.entries(endpointValues(v)).filter(([name, value]) => String(value) !== String(begun[name])); // other admins may change the other settings
+      return changed.some(([name]) => name !== 'reason') ? post(at + '/change', Object.fromEntries(changed)) : { ok: true };
+    } });
     if (got) { toast('Saved.'); reload(); }
   };
   const rotate = async () => {
