@@ -283,6 +283,38 @@ func TestBothEdgesAgreeOnRepeatedFields(t *testing.T) {
 	}
 }
 
+// Numbers in strings, strings in arithmetic and remainders: the Lua engines have different rules.
+func TestBothEdgesComputeTheSame(t *testing.T) {
+	server := requireLua(t)
+	for _, c := range []struct{ fields, want string }{
+		{`rate = 0.1 * 3 .. "r/s"`, "a ip 0.3 0   false false false\n"},
+		{`rate = 1234567 * 0.1 .. "r/h"`, "a ip 34.2935278 0   false false false\n"},
+		{`rate = 10 % 0.3 .. "r/s"`, "a ip 0.1 0   false false false\n"},
+		{`rate = 7.75 % 2 .. "r/s"`, "a ip 1.75 0   false false false\n"},
+		{`burst = -1 % 1000`, "a ip 1 999   false false false\n"},
+		{`burst = "5" * 2 + "1e1" - -"0x1F"`, "a ip 1 51   false false false\n"},
+		{`rate = 1e15 .. "r/s"`, "bad"},
+		{`rate = 1 % 0 .. "r/s"`, "bad"},
+		{`rate = -0 .. "1r/s"`, "bad"},
+		{`burst = 1 + "1_0"`, "bad"},
+		{`burst = -"1_0" and 1`, "bad"},
+		{`burst = "x" % 2`, "bad"},
+		{`burst = nil .. 2`, "bad"},
+	} {
+		source := `return { rules = { { name = "a", key = "ip", rate = "1r/s", ` + c.fields + ` } } }`
+		if strings.HasPrefix(c.fields, "rate") {
+			source = `return { rules = { { name = "a", key = "ip", ` + c.fields + ` } } }`
+		}
+		theirs, ours := meaning([]byte(source)), dump(t, server, source)
+		if c.want == "bad" {
+			theirs, ours = theirs[:3], ours[:3]
+		}
+		if theirs != c.want || ours != c.want {
+			t.Errorf("%s means to nginx\n%s\nand to the gateway\n%s\nwant\n%s", c.fields, ours, theirs, c.want)
+		}
+	}
+}
+
 // meaning returns a policy as the gateway reads it, or "bad" and the errors.
 func meaning(source []byte) string {
 	p, err := policy.Parse("p.lua", source)

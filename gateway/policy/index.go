@@ -58,26 +58,40 @@ func checked(key ast.Expr) ast.Expr {
 	if _, ok := key.(*ast.StringExpr); ok {
 		return key
 	}
-	name := &ast.IdentExpr{Value: indexName}
-	call := &ast.FuncCallExpr{Func: name, Args: []ast.Expr{key}}
-	for _, e := range []ast.Expr{name, call} {
-		e.SetLine(key.Line())
-		e.SetLastLine(key.Line())
+	return called(indexName, key.Line(), key)
+}
+
+// called returns a call of a hidden function, on this line.
+func called(name string, line int, args ...ast.Expr) ast.Expr {
+	function := &ast.IdentExpr{Value: name}
+	call := &ast.FuncCallExpr{Func: function, Args: args}
+	for _, e := range []ast.Expr{function, call} {
+		e.SetLine(line)
+		e.SetLastLine(line)
 	}
 	return call
 }
 
+// hide defines a function that no source text can name. A call takes no steps, because the nginx edge has no such call.
+func (m *meter) hide(name string, function func(l *lua.LState) lua.LValue) {
+	const steps = 3 // get the function, move the argument, call
+	m.state.SetGlobal(name, m.state.NewFunction(func(l *lua.LState) int {
+		m.left += steps
+		l.Push(function(l))
+		return 1
+	}))
+}
+
 // countIndices defines the function indexName for one run.
-func countIndices(state *lua.LState) {
+func (m *meter) countIndices() {
 	total := 0.0
-	state.SetGlobal(indexName, state.NewFunction(func(l *lua.LState) int {
+	m.hide(indexName, func(l *lua.LState) lua.LValue {
 		key := l.Get(1)
 		if i, ok := key.(lua.LNumber); ok && i > freeIndex {
 			if total += float64(i); total > maxIndex {
 				l.RaiseError("the index %s makes a list longer than any policy needs", number(float64(i)))
 			}
 		}
-		l.Push(key)
-		return 1
-	}))
+		return key
+	})
 }

@@ -176,6 +176,18 @@ func TestPolicyMayComputeItsTable(t *testing.T) {
 	}
 }
 
+// gopher-lua reads such text as another number than LuaJIT does, or as a number where LuaJIT reports an error.
+func TestParseRejectsAmbiguousTextInCalculations(t *testing.T) {
+	for _, text := range []string{"010", "1_0", "0b11", "0o17", " 7", "inf", "+1"} {
+		source := "local n = '" + text + "'\nreturn { rules = { { name = 'a', key = 'ip', rate = '1r/s', burst = n * 2 } } }"
+		_, err := policy.Parse("p.lua", []byte(source))
+		want := `p.lua:2: "` + text + `" is not a number that every edge reads: write it as 40 or 1.5`
+		if err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestPoliciesDoNotShareGlobals(t *testing.T) {
 	if _, err := policy.Parse("a.lua", []byte(`leak = { rules = {} } return leak`)); err != nil {
 		t.Fatal(err)

@@ -56,6 +56,7 @@ func run(name string, source []byte) (table *lua.LTable, where position, steps i
 		return wrong(0, "%v", err)
 	}
 	checkIndices(chunk)
+	convertOperands(chunk)
 	proto, err := lua.Compile(chunk, chunkName)
 	if err != nil {
 		line, what := splitPosition(err.Error())
@@ -67,7 +68,8 @@ func run(name string, source []byte) (table *lua.LTable, where position, steps i
 	defer cancel()
 	meter := &meter{Context: deadline, state: state, left: maxInstructions}
 	state.SetContext(meter)
-	countIndices(state)
+	meter.countIndices()
+	meter.convert()
 	state.Push(state.NewFunctionFromProto(proto))
 	if err := state.PCall(0, 1, nil); err != nil {
 		line, what := splitPosition(runtimeError(err))
