@@ -18,6 +18,8 @@ var (
 	wordToken   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*`)
 	operator    = regexp.MustCompile(`^[=~<>]=`)
 	longOpen    = regexp.MustCompile(`^\[(=*)\[`)
+	halfOpen    = regexp.MustCompile(`^--\[=+([^=\[]|$)`)
+	loneReturn  = regexp.MustCompile(`\r([^\n]|$)`)
 )
 
 // opensBlock lists the tokens after which a semicolon would be an empty statement, which Lua 5.1 does not have.
@@ -27,7 +29,7 @@ var opensBlock = map[string]bool{"": true, ";": true, "do": true, "then": true, 
 func stripPreamble(source []byte) []byte {
 	source = bytes.TrimPrefix(source, []byte("\xef\xbb\xbf"))
 	if bytes.HasPrefix(source, []byte("#")) {
-		end := bytes.IndexByte(source, '\n')
+		end := bytes.IndexAny(source, "\r\n")
 		if end < 0 {
 			end = len(source)
 		}
@@ -39,13 +41,20 @@ func stripPreamble(source []byte) []byte {
 // nonPortable returns the line and a description of the first construct that the edges interpret differently, or 0. It
 // ignores incomplete constructs, which the parser reports.
 func nonPortable(source []byte) (line int, what string) {
+	if at := loneReturn.FindIndex(source); at != nil {
+		return lineOf(source, at[0]), "a carriage return without a line feed: end lines as on Unix or Windows"
+	}
 	var keys fieldNames
 	for at := 0; at < len(source); {
 		rest := source[at:]
 		length, keep := 1, true
 		switch c := rest[0]; {
-		case c <= ' ':
+		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
 			keep = false
+		case c < ' ':
+			return lineOf(source, at), "a control character: it may be in strings and comments only"
+		case halfOpen.Match(rest):
+			return lineOf(source, at), "a comment that begins like a long one: put a space behind --"
 		case bytes.HasPrefix(rest, []byte("--")):
 			length, keep = comment(rest), false
 		case c == '"' || c == '\'':
@@ -101,6 +110,9 @@ func (f *fieldNames) next(token string) (wrong string) {
 	if f.before[0] == "[" && isSeparator[f.before[1]] && !plainKey.MatchString(token) ||
 		f.before[1] == "[" && isSeparator[f.before[2]] && token != "]" {
 		return "a key in brackets that is not a quoted name: write the values of a list in their order"
+	}
+	if (token == "," || token == ";") && isSeparator[f.before[0]] {
+		return quote(token) + " with no value before it: remove it"
 	}
 	switch token {
 	case "{":

@@ -110,6 +110,9 @@ local function field_names()
       or before2 == "[" and SEPARATOR[before3] and token ~= "]" then
       return "a key in brackets that is not a quoted name: write the values of a list in their order"
     end
+    if (token == "," or token == ";") and SEPARATOR[before1] then
+      return quote(token) .. " with no value before it: remove it"
+    end
     if token == "{" then
       open[#open + 1] = {}
     elseif OPEN[token] then
@@ -137,8 +140,12 @@ end
 -- false, err. previous: the token before it, "" if there is none
 local function token(source, at, previous)
   local c = byte(source, at)
-  if c <= 32 then
+  if find(source, "^[ \t\r\n]", at) then
     return at, false
+  elseif c < 32 then
+    return at, false, "a control character: it may be in strings and comments only"
+  elseif find(source, "^%-%-%[=+[^=[]", at) or find(source, "^%-%-%[=+$", at) then
+    return at, false, "a comment that begins like a long one: put a space behind --"
   elseif find(source, "^%-%-", at) then
     return long_string(source, at + 2) or (find(source, "\n", at, true) or #source + 1) - 1, false
   elseif c == 34 or c == 39 then
@@ -185,6 +192,10 @@ end
 
 -- foreign(source) -> nil; or err, line: Lua that edges read differently. The parser reports unfinished source.
 function _M.foreign(source)
+  local lone = find(source, "\r[^\n]") or find(source, "\r$")
+  if lone then
+    return "a carriage return without a line feed: end lines as on Unix or Windows", line_of(source, lone)
+  end
   local err, at = each_token(source, field_names())
   return err, err and line_of(source, at)
 end

@@ -1,0 +1,6 @@
+return {
+  rules = {
+    { name = "a", key = "ip", rate = "1r/s",, burst = 1 },
+  },
+}
+-- want 3: "," with no value before it: remove it

@@ -1,0 +1,2 @@
+#!/usr/bin/env luareturn { rules = {} }
+-- want 1: a carriage return without a line feed: end lines as on Unix or Windows
