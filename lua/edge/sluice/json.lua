@@ -151,7 +151,11 @@ local function number_at(text, at)
       return nil, nil, "bad number"
     end
   end
-  local number = tonumber(sub(text, at, stop))
+  local digits = sub(text, at, stop)
+  local number = tonumber(digits)
+  if not number then -- the exponent has more digits than LuaJIT reads
+    number = (find(digits, "[eE]%-") or not find(digits, "^[^eE]*[1-9]")) and 0 or HUGE
+  end
   if number == HUGE or number == -HUGE then
     return nil, nil, "number out of range"
   end
