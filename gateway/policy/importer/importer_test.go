@@ -133,6 +133,40 @@ func TestImportNotesDifferences(t *testing.T) {
 	}
 }
 
+// The empty key counts nothing, so a map selects requests.
+func TestImportReadsMapsOfKeys(t *testing.T) {
+	const (
+		byAddress = `{ name = "a", key = "ip", rate = "5r/s", burst = 0 }`
+		exempts   = "a policy has no exceptions, so clients that it exempts are limited too"
+		selects   = "not converted: the key $key: the map on line 1 selects the requests that count"
+	)
+	post := `{ name = "a", key = "ip", rate = "5r/s", burst = 0, match = { method = "POST" } }`
+	for _, row := range []struct{ maps, has, hasNot string }{
+		{`map $request_method $key { default ""; POST $binary_remote_addr; }`, post, exempts},
+		{`map $request_method $key { POST $binary_remote_addr; }`, post, "not converted"},
+		{`map $request_method $key { PUT $remote_addr; PATCH $remote_addr; GET ''; }`, `match = { method = "PATCH" }`, byAddress},
+		{`map $request_method $key { PUT $remote_addr; PATCH $remote_addr; }`, "nginx counts all places of a zone together", "\x00"},
+		{`map $request_method $key { ~^P $binary_remote_addr; }`,
+			`not converted: limit_req zone=a: method "~^P" is not an HTTP method`, "{ name"},
+		{`map $request_method $key { default $binary_remote_addr; GET ""; }`, byAddress, "\x00"},
+		{`map $http_user_agent $key { default ""; ~*(google|bing)bot $binary_remote_addr; }`, selects, "{ name"},
+		{`map $http_user_agent $key { default $binary_remote_addr; ~*googlebot ""; }`, exempts, "not converted"},
+		{`map $limit $key { 0 ""; 1 $binary_remote_addr; } geo $limit { default 1; 10.0.0.0/8 0; }`, exempts, "not converted"},
+		{`map $limit $key { 0 ""; 1 $binary_remote_addr; } geo $limit { default 0; 10.0.0.0/8 1; }`, selects, "{ name"},
+		{`map $limit $key { 1 $binary_remote_addr; } geo $http_x_real_ip $limit { default 1; 10.0.0.0/8 0; }`, exempts,
+			"not converted"},
+		{`map $a $key { default $b; } map $c $b { default $binary_remote_addr; }`, byAddress, "not converted"},
+		{`map $a $key { default $key; }`, "not converted: the key $key", "{ name"},
+		{`map $http_x_user $key { default $http_x_user; "" $binary_remote_addr; }`,
+			"$key is set by the map on line 1: the rule counts all clients by their address", exempts},
+	} {
+		got := importText(t, "a.conf", row.maps+"\nlimit_req_zone $key zone=a:1m rate=5r/s; limit_req zone=a;")
+		if !strings.Contains(got, row.has) || strings.Contains(got, row.hasNot) {
+			t.Errorf("%s\nbecame\n%s\nwant %q and not %q", row.maps, got, row.has, row.hasNot)
+		}
+	}
+}
+
 // nginx reads X-Real-IP from its proxies unless real_ip_header names another header, which the edge does not read.
 func TestImportNotesTheDefaultRealIPHeader(t *testing.T) {
 	const note = "no real_ip_header: nginx reads X-Real-IP"

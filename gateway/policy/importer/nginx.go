@@ -24,9 +24,10 @@ var blockStatuses = []string{"403", "429", "444"}
 
 // zone is a limit_req_zone.
 type zone struct {
-	key  policy.Key
-	rate policy.Rate
-	used int // limit_req directives that use it
+	key     policy.Key
+	methods []string // of the requests that count; empty: all
+	rate    policy.Rate
+	used    int // rules that use it
 }
 
 // nginxConfig is the state of a conversion from nginx.
@@ -130,7 +131,7 @@ func (n *nginxConfig) zone(d *crossplane.Directive) {
 		n.noteAt(d, "not converted: %s: want zone=NAME:SIZE and a rate such as 10r/s or 90r/m", text)
 		return
 	}
-	if z.key, ok = n.key(d); ok {
+	if z.key, z.methods, ok = n.key(d); ok {
 		n.zones[name] = &z
 	}
 }
@@ -142,37 +143,95 @@ func nginxRate(text string) (policy.Rate, bool) {
 	return policy.Rate{Requests: float64(requests), Per: per}, ok && err == nil && requests > 0
 }
 
-// key returns the key of a policy for the key of a zone, and notes what differs.
-func (n *nginxConfig) key(d *crossplane.Directive) (policy.Key, bool) {
+// key returns the key of a policy for the key of a zone, and the methods of the requests that count, if not all do. It
+// notes what differs.
+func (n *nginxConfig) key(d *crossplane.Directive) (key policy.Key, methods []string, ok bool) {
 	expression := d.Args[0]
 	switch expression {
-	case "$binary_remote_addr", "$remote_addr", "${binary_remote_addr}", "${remote_addr}":
-		return policy.ByIP, true
 	case "$http_x_forwarded_for", "$http_x_real_ip", "$proxy_add_x_forwarded_for", "$http_cf_connecting_ip":
 		n.noteAt(d, "%s is a header that a client can set; the rule counts by the address: add your proxies to "+
 			"trusted_proxies", expression)
-		return policy.ByIP, true
+		return policy.ByIP, nil, true
 	case "$http_authorization", "$jwt_claim_sub":
 		n.noteAt(d, "%s: the rule counts by the verified subject of the token, and requests without a valid token "+
 			"get 401", expression)
-		return policy.ByToken, true
+		return policy.ByToken, nil, true
+	}
+	if isAddress(expression) {
+		return policy.ByIP, nil, true
 	}
 	if source := n.byMap[expression]; source != nil {
-		for _, entry := range source.Block {
-			if value := lastOf(entry.Args); value == "$binary_remote_addr" || value == "$remote_addr" {
-				n.noteAt(d, "%s is set by the %s on line %d: a policy has no exceptions, so clients that it exempts "+
-					"are limited too", expression, source.Directive, source.Line)
-				return policy.ByIP, true
-			}
+		if methods, ok = n.keyOfMap(d, source); ok {
+			return policy.ByIP, methods, true
 		}
-	}
-	if !strings.Contains(expression, "$") || expression == "$server_name" || expression == "$host" {
+	} else if !strings.Contains(expression, "$") || expression == "$server_name" || expression == "$host" {
 		n.noteAt(d, "not converted: the key %s is one bucket for all clients; a rule counts by client address or by "+
 			"token", expression)
 	} else {
 		n.noteAt(d, "not converted: the key %s; a rule counts by client address or by token", expression)
 	}
-	return "", false
+	return "", nil, false
+}
+
+// keyOfMap is key for a variable that a map or a geo block sets. An empty value counts no request.
+func (n *nginxConfig) keyOfMap(d, source *crossplane.Directive) (methods []string, ok bool) {
+	byAddress := false
+	for _, entry := range source.Block {
+		if isAddress(lastOf(entry.Args)) {
+			byAddress = true
+			if source.Args[0] == "$request_method" {
+				methods = append(methods, entry.Directive)
+			}
+		}
+	}
+	usual := n.usual(d.Args[0], maxMaps)
+	set := fmt.Sprintf("%s is set by the %s on line %d", d.Args[0], source.Directive, source.Line)
+	switch {
+	case isAddress(usual):
+		n.noteAt(d, "%s: a policy has no exceptions, so clients that it exempts are limited too", set)
+		return nil, true
+	case len(methods) > 0:
+		return methods, true
+	case byAddress && strings.HasPrefix(usual, "$"):
+		n.noteAt(d, "%s: the rule counts all clients by their address", set)
+		return nil, true
+	}
+	n.noteAt(d, "not converted: the key %s: the %s on line %d selects the requests that count; a rule matches a method "+
+		"and a path", d.Args[0], source.Directive, source.Line)
+	return nil, false
+}
+
+// maxMaps bounds the maps that are read for one variable, which may form a cycle.
+const maxMaps = 10
+
+// usual returns the value of a variable for requests that no map and no geo block distinguishes.
+func (n *nginxConfig) usual(variable string, most int) string {
+	source := n.byMap[variable]
+	if source == nil || most == 0 {
+		return variable
+	}
+	input := "default"
+	if source.Directive == "map" && n.byMap[source.Args[0]] != nil {
+		input = n.usual(source.Args[0], most-1)
+	}
+	value := ""
+	for _, entry := range source.Block {
+		if entry.Directive == input {
+			return n.usual(lastOf(entry.Args), most-1)
+		}
+		if entry.Directive == "default" {
+			value = lastOf(entry.Args)
+		}
+	}
+	return n.usual(value, most-1)
+}
+
+func isAddress(variable string) bool {
+	switch variable {
+	case "$binary_remote_addr", "$remote_addr", "${binary_remote_addr}", "${remote_addr}":
+		return true
+	}
+	return false
 }
 
 func lastOf(args []string) string {
@@ -321,7 +380,11 @@ func (n *nginxConfig) limit(d *crossplane.Directive, at level, replaced int) {
 	if r.Delay && delay > 0 {
 		n.noteAt(d, "%s: the rule delays every request above the rate, not only those after the first %d", source, delay)
 	}
-	if z.used++; z.used > 1 {
+	methods := z.methods
+	if len(methods) == 0 {
+		methods = []string{""}
+	}
+	if z.used += len(methods); z.used > 1 {
 		n.noteAt(d, "%s: nginx counts all places of a zone together, a policy counts each rule separately", source)
 	}
 	if replaced > 0 {
@@ -330,7 +393,9 @@ func (n *nginxConfig) limit(d *crossplane.Directive, at level, replaced int) {
 	if n.servers > 1 && at.server {
 		n.noteAt(d, "%s: a rule applies to every host", source)
 	}
-	n.add(d.File, d.Line, source, r)
+	for _, r.Match.Method = range methods {
+		n.add(d.File, d.Line, source, r)
+	}
 }
 
 // trust adds a trusted proxy.
