@@ -125,6 +125,11 @@ func TestImportNotesDifferences(t *testing.T) {
 		{"a.yaml", "kind: Ingress\nmetadata: {annotations: {nginx.ingress.kubernetes.io/limit-rps: '1',\n" +
 			"nginx.ingress.kubernetes.io/limit-allowlist: 10.0.0.0/8}}",
 			"limit-allowlist 10.0.0.0/8: a policy has no exceptions", "not converted"},
+		{"a.yaml", "kind: Ingress\nmetadata: {annotations: {nginx.ingress.kubernetes.io/server-snippet: limit_req zone=a;}}",
+			"a.yaml:2: not converted: server-snippet has limit_req", "\x00"},
+		{"a.yaml", "kind: ApisixRoute\nspec: {http: [{match: {paths: [/a]},\n" +
+			"plugins: [{name: limit-req, enable: true, config: {rate: 1}}]}]}",
+			"a.yaml:3: not converted: limit-req of a list of plugins", "\x00"},
 	} {
 		got := importText(t, row.name, row.text)
 		if !strings.Contains(got, row.has) || strings.Contains(got, row.hasNot) {
@@ -144,14 +149,17 @@ func TestImportReadsMapsOfKeys(t *testing.T) {
 	for _, row := range []struct{ maps, has, hasNot string }{
 		{`map $request_method $key { default ""; POST $binary_remote_addr; }`, post, exempts},
 		{`map $request_method $key { POST $binary_remote_addr; }`, post, "not converted"},
-		{`map $request_method $key { PUT $remote_addr; PATCH $remote_addr; GET ''; }`, `match = { method = "PATCH" }`, byAddress},
-		{`map $request_method $key { PUT $remote_addr; PATCH $remote_addr; }`, "nginx counts all places of a zone together", "\x00"},
+		{`map $request_method $key { PUT $remote_addr; PATCH $remote_addr; GET ''; }`, `match = { method = "PATCH" }`,
+			byAddress},
+		{`map $request_method $key { PUT $remote_addr; PATCH $remote_addr; }`, "nginx counts all places of a zone together",
+			"\x00"},
 		{`map $request_method $key { ~^P $binary_remote_addr; }`,
 			`not converted: limit_req zone=a: method "~^P" is not an HTTP method`, "{ name"},
 		{`map $request_method $key { default $binary_remote_addr; GET ""; }`, byAddress, "\x00"},
 		{`map $http_user_agent $key { default ""; ~*(google|bing)bot $binary_remote_addr; }`, selects, "{ name"},
 		{`map $http_user_agent $key { default $binary_remote_addr; ~*googlebot ""; }`, exempts, "not converted"},
-		{`map $limit $key { 0 ""; 1 $binary_remote_addr; } geo $limit { default 1; 10.0.0.0/8 0; }`, exempts, "not converted"},
+		{`map $limit $key { 0 ""; 1 $binary_remote_addr; } geo $limit { default 1; 10.0.0.0/8 0; }`, exempts,
+			"not converted"},
 		{`map $limit $key { 0 ""; 1 $binary_remote_addr; } geo $limit { default 0; 10.0.0.0/8 1; }`, selects, "{ name"},
 		{`map $limit $key { 1 $binary_remote_addr; } geo $http_x_real_ip $limit { default 1; 10.0.0.0/8 0; }`, exempts,
 			"not converted"},

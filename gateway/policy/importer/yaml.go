@@ -180,6 +180,9 @@ func (c *converter) ingress(file string, node *yaml.Node) {
 			c.note(file, line, "not converted: %s %s: %s", key, value, perClient)
 		case key == "denylist-source-range":
 			c.note(file, line, "not converted: %s %s: %s", key, value, blocksNone)
+		case strings.HasSuffix(key, "-snippet") && strings.Contains(value, "limit_req"):
+			c.found = true
+			c.note(file, line, "not converted: %s has limit_req: convert the nginx.conf of the controller", key)
 		case strings.HasPrefix(key, "limit-") && key != "limit-burst-multiplier", strings.HasPrefix(key, "global-rate-limit"):
 			c.note(file, line, "not converted: %s %s", key, value)
 		}
@@ -238,6 +241,12 @@ func (c *converter) apisix(file string, node *yaml.Node, kind string) {
 	for _, other := range []string{"limit-count", "limit-conn", "ip-restriction"} {
 		if child(plugins, other) != nil {
 			c.note(file, child(plugins, other).Line, "not converted: the plugin %s", other)
+		}
+	}
+	for _, plugin := range items(node, "plugins") { // of a custom resource
+		if scalar(plugin, "name") == "limit-req" {
+			c.found = true
+			c.note(file, plugin.Line, "not converted: limit-req of a list of plugins: write it as a route of APISIX")
 		}
 	}
 	limit := child(plugins, "limit-req")
