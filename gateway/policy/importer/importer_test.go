@@ -187,6 +187,16 @@ func TestImportNotesTheDefaultRealIPHeader(t *testing.T) {
 	}
 }
 
+// A configuration that was copied from its machine lacks files such as mime.types.
+func TestImportNotesIncludedFilesThatDoNotExist(t *testing.T) {
+	got := importText(t, "a.conf", "include /none/mime.types; limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\n"+
+		"server { include none/*.conf; limit_req zone=a; }")
+	if !strings.Contains(got, "--   a.conf: not converted: /none/mime.types does not exist\n") ||
+		!strings.Contains(got, `{ name = "a"`) {
+		t.Error(got)
+	}
+}
+
 // Lua has comments and long brackets, in which braces and quotes have no meaning.
 func TestImportReadsTheDirectivesAfterLua(t *testing.T) {
 	for _, block := range []string{

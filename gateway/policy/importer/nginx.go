@@ -54,7 +54,9 @@ type level struct {
 }
 
 func (c *converter) nginx(path string) error {
-	payload, err := parseNginx(path)
+	payload, err := parseNginx(path, func(included string) {
+		c.note(path, 0, "not converted: %s does not exist", included)
+	})
 	if err != nil {
 		return fmt.Errorf(
 			"%s: not a configuration of nginx: %w (files of an Ingress or of APISIX end in .yaml, .yml or .json)", path, err)

@@ -5,14 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"regexp"
 
 	crossplane "github.com/nginxinc/nginx-go-crossplane"
 )
 
-// parseNginx parses the file at path and the files that it includes. Lua blocks are empty in the result.
-func parseNginx(path string) (parsed *crossplane.Payload, err error) {
+// parseNginx parses the file at path and the files that it includes. Lua blocks are empty in the result. missing is
+// called for an included file that does not exist.
+func parseNginx(path string, missing func(path string)) (parsed *crossplane.Payload, err error) {
 	defer func() { // the parser panics at "if ()"
 		if recover() != nil {
 			err = errors.New("a directive has no arguments, such as if ()")
@@ -20,7 +22,14 @@ func parseNginx(path string) (parsed *crossplane.Payload, err error) {
 	}()
 	return crossplane.Parse(path, &crossplane.ParseOptions{
 		StopParsingOnError: true, CombineConfigs: true, SkipDirectiveContextCheck: true, SkipDirectiveArgsCheck: true,
-		Open: openNginx,
+		Open: func(included string) (io.ReadCloser, error) {
+			file, err := openNginx(included)
+			if included != path && errors.Is(err, fs.ErrNotExist) {
+				missing(included)
+				return io.NopCloser(bytes.NewReader(nil)), nil
+			}
+			return file, err
+		},
 	})
 }
 
