@@ -164,7 +164,8 @@ func TestImportReadsMapsOfKeys(t *testing.T) {
 		{`map $limit $key { 1 $binary_remote_addr; } geo $http_x_real_ip $limit { default 1; 10.0.0.0/8 0; }`, exempts,
 			"not converted"},
 		{`map $a $key { default $b; } map $c $b { default $binary_remote_addr; }`, byAddress, "not converted"},
-		{`map $a $key { default $key; }`, "not converted: the key $key", "{ name"},
+		{`map $a $key { default $key; }`, "not converted: the key $key;", "{ name"},
+		{`map $http_authorization $key { default ""; "~^Bearer (.+)" $1; }`, "not converted: the key $key;", "{ name"},
 		{`map $http_x_user $key { default $http_x_user; "" $binary_remote_addr; }`,
 			"$key is set by the map on line 1: the rule counts all clients by their address", exempts},
 	} {

@@ -162,11 +162,12 @@ func (n *nginxConfig) key(d *crossplane.Directive) (key policy.Key, methods []st
 	if isAddress(expression) {
 		return policy.ByIP, nil, true
 	}
-	if source := n.byMap[expression]; source != nil {
-		if methods, ok = n.keyOfMap(d, source); ok {
-			return policy.ByIP, methods, true
-		}
-	} else if !strings.Contains(expression, "$") || expression == "$server_name" || expression == "$host" {
+	source := n.byMap[expression]
+	if source != nil && slices.ContainsFunc(source.Block, setsAddress) || isAddress(n.usual(expression, maxMaps)) {
+		methods, ok = n.keyOfMap(d, source)
+		return policy.ByIP, methods, ok
+	}
+	if !strings.Contains(expression, "$") || expression == "$server_name" || expression == "$host" {
 		n.noteAt(d, "not converted: the key %s is one bucket for all clients; a rule counts by client address or by "+
 			"token", expression)
 	} else {
@@ -175,15 +176,12 @@ func (n *nginxConfig) key(d *crossplane.Directive) (key policy.Key, methods []st
 	return "", nil, false
 }
 
-// keyOfMap is key for a variable that a map or a geo block sets. An empty value counts no request.
+// keyOfMap is key for a variable that a map or a geo block sets to the address of some clients. An empty value counts no
+// request.
 func (n *nginxConfig) keyOfMap(d, source *crossplane.Directive) (methods []string, ok bool) {
-	byAddress := false
 	for _, entry := range source.Block {
-		if isAddress(lastOf(entry.Args)) {
-			byAddress = true
-			if source.Args[0] == "$request_method" {
-				methods = append(methods, entry.Directive)
-			}
+		if setsAddress(entry) && source.Args[0] == "$request_method" {
+			methods = append(methods, entry.Directive)
 		}
 	}
 	usual := n.usual(d.Args[0], maxMaps)
@@ -194,7 +192,7 @@ func (n *nginxConfig) keyOfMap(d, source *crossplane.Directive) (methods []strin
 		return nil, true
 	case len(methods) > 0:
 		return methods, true
-	case byAddress && strings.HasPrefix(usual, "$"):
+	case strings.HasPrefix(usual, "$"):
 		n.noteAt(d, "%s: the rule counts all clients by their address", set)
 		return nil, true
 	}
@@ -202,6 +200,9 @@ func (n *nginxConfig) keyOfMap(d, source *crossplane.Directive) (methods []strin
 		"and a path", d.Args[0], source.Directive, source.Line)
 	return nil, false
 }
+
+// setsAddress reports whether an entry of a map sets a variable to the address of the client.
+func setsAddress(entry *crossplane.Directive) bool { return isAddress(lastOf(entry.Args)) }
 
 // maxMaps bounds the maps that are read for one variable, which may form a cycle.
 const maxMaps = 10
