@@ -467,3 +467,31 @@ func TestReadsReportAFailureBehindAMissingKey(t *testing.T) {
 		}
 	})
 }
+
+// A Redis that is busy rejects the commands of a transaction, and then the transaction. The cause is not one sale.
+func TestTransactionOfABusyRedisConcernsAllSales(t *testing.T) {
+	r := testenv.StartRedis(t)
+	c := r.Client()
+	h := newShop(c)
+	h.put(t, onSale("s", 1, 1))
+	if err := c.ConfigSet(t.Context(), "lua-time-limit", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	patient := testenv.OpenPatient(t, r.URL)
+	ended := make(chan error, 1)
+	go func() { ended <- patient.Eval(context.Background(), "while true do end", nil).Err() }()
+	testenv.Eventually(t, time.Minute, "the script runs", func() bool {
+		return redis.HasErrorPrefix(c.Get(t.Context(), "k").Err(), "BUSY")
+	})
+	_, accepted := h.Accepted(t.Context(), "s")
+	_, views := h.Views(t.Context(), []string{"s"})
+	for _, err := range []error{accepted, views} {
+		if !ConcernsOthers(err) {
+			t.Errorf("the error is %v", err)
+		}
+	}
+	if err := c.ScriptKill(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+}

@@ -30,6 +30,7 @@ func Unavailable(err error) bool {
 		"BUSY ", "MISCONF",
 		"HELD",      // a script found the shard being rebuilt
 		"FOREIGN",   // a script found data of another deployment; the guard's next check blocks
+		"EXECABORT", // it rejected a command of a transaction, or EXEC, for one of the other causes
 		"UNBLOCKED", // a blocking call on a master that became a replica
 	}, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 }

@@ -33,6 +33,7 @@ func TestUnavailableKnowsTheTemporaryAnswers(t *testing.T) {
 		"NOREPLICAS Not enough good replicas to write.":                          true,
 		"BUSY Redis is busy running a script.":                                   true,
 		"MISCONF Errors writing to the AOF file: No space left on device":        true,
+		"EXECABORT Transaction discarded because of: BUSY":                       true,
 		"HELD the shard is being rebuilt":                                        true,
 		"FOREIGN this shard belongs to another deployment":                       true,
 		"UNBLOCKED force unblock from blocking operation":                        true,
