@@ -138,17 +138,15 @@ func waitParam(c *fiber.Ctx) (time.Duration, error) {
 type rowReader func(ctx context.Context, id sale.OrderID) (sale.Order, error)
 
 // findOrder reads the buyer's order from the rows, then from the dead letters, then from the buyers' slots in Redis.
-// The slots come last, because they also name dead orders and, while SQL is down, orders that are rows. An order of
-// another buyer is reported as missing. span is the span of the request, or nil.
+// The slots come after them, because they also name dead orders and, while SQL is down, orders that are rows. An order
+// that is nowhere is read from SQL again: it can have become a row that was cancelled since, which frees its slot. An
+// order of another buyer is reported as missing. span is the span of the request, or nil.
 func (h *handlers) findOrder(
 	span *telemetry.Request, readRow rowReader, buyer string, id sale.OrderID,
 ) (sale.Order, error) {
 	row, sqlErr := readRow(span.In(h.reads.next()), id)
 	if sqlErr == nil {
-		if row.Buyer != buyer {
-			return sale.Order{}, errNoOrder
-		}
-		return row, nil
+		return ownOrder(row, buyer)
 	}
 	if !errors.Is(sqlErr, sale.ErrNotFound) && !unavailable(sqlErr) {
 		return sale.Order{}, sqlErr
@@ -158,12 +156,9 @@ func (h *handlers) findOrder(
 	ctx := span.In(h.reads.next())
 	dead, err := h.cfg.Dead.DeadLetter(ctx, id)
 	switch {
-	case err == nil && dead.Message.Buyer == buyer:
-		o := dead.Message
-		o.Status = sale.StatusDead
-		return o, nil
 	case err == nil:
-		return sale.Order{}, errNoOrder
+		dead.Message.Status = sale.StatusDead
+		return ownOrder(dead.Message, buyer)
 	case !errors.Is(err, sale.ErrNotFound):
 		return sale.Order{}, err
 	}
@@ -179,7 +174,22 @@ func (h *handlers) findOrder(
 	case !intact(ctx):
 		return sale.Order{}, lost(id)
 	}
-	return sale.Order{}, errNoOrder
+	row, err = h.cfg.Orders.Order(span.In(h.reads.next()), id)
+	if errors.Is(err, sale.ErrNotFound) {
+		err = errNoOrder
+	}
+	if err != nil {
+		return sale.Order{}, err
+	}
+	return ownOrder(row, buyer)
+}
+
+// ownOrder returns an order if it is the buyer's.
+func ownOrder(o sale.Order, buyer string) (sale.Order, error) {
+	if o.Buyer != buyer {
+		return sale.Order{}, errNoOrder
+	}
+	return o, nil
 }
 
 // lost returns the error for an order that Redis may have lost. It is restored from a journal or by a worker.

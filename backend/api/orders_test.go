@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -41,6 +42,29 @@ func TestOrderIsFoundInSQLAndInRedis(t *testing.T) {
 		servertest.WantProblem(t, s.order("bob", servertest.OrderID(n), ""), 404, "not-found")
 	}
 	servertest.WantProblem(t, s.order("ann", servertest.OrderID(5), ""), 404, "not-found")
+}
+
+// releasing is a Finder. The order becomes a row and is cancelled, and its slot is released, before it is read.
+type releasing struct{ *world }
+
+func (r releasing) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {
+	r.do(func() {
+		delete(r.queued, id)
+		r.rows[id] = servertest.Order(id.Sequence(), "ann", sale.StatusCancelled)
+	})
+	return r.world.FindOrder(ctx, buyer, id)
+}
+
+func TestOrderThatIsCancelledDuringTheSearchIsFound(t *testing.T) {
+	w := newWorld()
+	cfg := w.config(t)
+	cfg.Finder = releasing{w}
+	s := serve(t, cfg)
+	w.queued[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusQueued)
+	if a := s.order("ann", servertest.OrderID(1), ""); a.Status != 200 || a.Field(t, "status") != "cancelled" {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	servertest.WantProblem(t, s.order("bob", servertest.OrderID(2), ""), 404, "not-found")
 }
 
 // An order that Redis may have lost, and that will be restored, is not reported as missing.
