@@ -126,30 +126,28 @@ func returnUnits(
 		bySale[o.SaleID] = append(bySale[o.SaleID], o)
 	}
 	var failures []error
-	byShard := map[keyspace.Shard][][]sale.Order{} // each of one part of a sale
+	byPart, byShard := map[spread.Part][]sale.Order{}, map[keyspace.Shard][]spread.Part{}
 	for _, id := range slices.Sorted(maps.Keys(bySale)) {
 		k, err := stock.Spread(ctx, id)
 		if err != nil {
 			failures = append(failures, err)
 			continue
 		}
-		byHome := make([][]sale.Order, max(k, 1))
 		for _, o := range bySale[id] {
-			home := spread.Home(o.Buyer, k)
-			byHome[home] = append(byHome[home], o)
+			home := spread.HomePart(id, o.Buyer, k)
+			byPart[home] = append(byPart[home], o)
 		}
-		for segment, some := range byHome {
-			shard := stock.ShardOf(spread.PartOf(id, segment, k))
-			if len(some) > 0 && !down[shard] {
-				byShard[shard] = append(byShard[shard], some)
+		for _, part := range spread.PartsOf(sale.Sale{ID: id, Spread: k}) {
+			if shard := stock.ShardOf(part); len(byPart[part]) > 0 && !down[shard] {
+				byShard[shard] = append(byShard[shard], part)
 			}
 		}
 	}
 	var mu sync.Mutex
-	failures = append(failures, inShards(byShard, func(shard keyspace.Shard, parts [][]sale.Order) error {
+	failures = append(failures, inShards(byShard, func(shard keyspace.Shard, parts []spread.Part) error {
 		n := 0
-		isDown, err := untilDown(parts, func(some []sale.Order) error {
-			marked, err := returnUnitsOf(ctx, db, stock, some[0].SaleID, some)
+		isDown, err := untilDown(parts, func(part spread.Part) error {
+			marked, err := returnUnitsOf(ctx, db, stock, part, byPart[part])
 			n += marked
 			return err
 		})
@@ -166,9 +164,9 @@ func returnUnits(
 // returnUnitsOf is returnUnits for orders of one part of a sale. After an error the next call finds in Redis the units
 // that were returned.
 func returnUnitsOf(
-	ctx context.Context, db Store, stock Stock, saleID string, orders []sale.Order,
+	ctx context.Context, db Store, stock Stock, part spread.Part, orders []sale.Order,
 ) (returned int, err error) {
-	numbers, err := stock.ReturnUnits(ctx, saleID, orders)
+	numbers, err := stock.ReturnUnits(ctx, part, orders)
 	if err != nil {
 		return 0, err
 	}
@@ -179,7 +177,7 @@ func returnUnitsOf(
 	if err := db.MarkReturned(ctx, returns); err != nil {
 		return 0, err
 	}
-	return len(returns), stock.ConfirmReturns(ctx, saleID, orders)
+	return len(returns), stock.ConfirmReturns(ctx, part, orders)
 }
 
 // confirmReturns confirms the returns whose rows are marked and whose process crashed before it confirmed them, so
@@ -212,5 +210,5 @@ func (h *HoldExpirer) confirmReturnsOf(ctx context.Context, part spread.Part) er
 	if err != nil {
 		return err
 	}
-	return h.stock.ConfirmReturns(ctx, part.SaleID, marked)
+	return h.stock.ConfirmReturns(ctx, part, marked)
 }

@@ -77,9 +77,9 @@ type Stock interface {
 	// HaveSlots reports which orders hold a slot of their buyer, which proves that they have a unit.
 	HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, error)
 	CountUnits(ctx context.Context, of spread.Part) (admission.UnitCount, error)
-	ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) ([]int64, error)
+	ReturnUnits(ctx context.Context, of spread.Part, orders []sale.Order) ([]int64, error)
 	PendingReturns(ctx context.Context, of spread.Part) ([]sale.OrderID, error)
-	ConfirmReturns(ctx context.Context, saleID string, orders []sale.Order) error
+	ConfirmReturns(ctx context.Context, of spread.Part, orders []sale.Order) error
 }
 
 // Config configures New, NewDeadLetters and NewHoldExpirer. Fields without a default in their comment are required.

@@ -349,8 +349,10 @@ func (s faultyStock) Versions(
 	return versions, s.f.call("Versions", func() error { versions, err = s.Stock.Versions(ctx, parts); return err })
 }
 
-func (s faultyStock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
-	err = s.f.call("ReturnUnits", func() error { numbers, err = s.Stock.ReturnUnits(ctx, saleID, orders); return err })
+func (s faultyStock) ReturnUnits(
+	ctx context.Context, of spread.Part, orders []sale.Order,
+) (numbers []int64, err error) {
+	err = s.f.call("ReturnUnits", func() error { numbers, err = s.Stock.ReturnUnits(ctx, of, orders); return err })
 	return numbers, err
 }
 
@@ -363,8 +365,8 @@ func (s faultyStock) HaveSlots(ctx context.Context, orders []sale.Order) (holds 
 	return holds, s.f.call("HaveSlots", func() error { holds, err = s.Stock.HaveSlots(ctx, orders); return err })
 }
 
-func (s faultyStock) ConfirmReturns(ctx context.Context, saleID string, orders []sale.Order) error {
-	return s.f.call("ConfirmReturns", func() error { return s.Stock.ConfirmReturns(ctx, saleID, orders) })
+func (s faultyStock) ConfirmReturns(ctx context.Context, of spread.Part, orders []sale.Order) error {
+	return s.f.call("ConfirmReturns", func() error { return s.Stock.ConfirmReturns(ctx, of, orders) })
 }
 
 func (s faultyStore) RemoveRehearsal(ctx context.Context, id string) (n int64, err error) {

@@ -140,7 +140,7 @@ func groupAgainstModel(t *testing.T, c redisconn.Client) {
 					ID:    sale.OrderID(rapid.Int64Range(1<<62+1, int64(id)).Draw(t, "order")),
 					Buyer: rapid.SampledFrom(buyers).Draw(t, "of"),
 				}
-				if _, err := h.ReturnUnits(ctx, "s", []sale.Order{o}); err != nil {
+				if _, err := h.ReturnUnits(ctx, spread.Part{SaleID: "s"}, []sale.Order{o}); err != nil {
 					t.Fatal(err)
 				}
 				m.returnUnit(o.Buyer, o.ID)

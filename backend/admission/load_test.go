@@ -114,7 +114,7 @@ func TestSlowLoadStoresNoOrderThatWasCancelled(t *testing.T) {
 				return err
 			}
 			h.returnUnits(t, "s", cancelled)
-			return h.ConfirmReturns(ctx, "s", []sale.Order{cancelled})
+			return h.ConfirmReturns(ctx, spread.Part{SaleID: "s"}, []sale.Order{cancelled})
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -69,22 +69,6 @@ func (s *Stock) parts(ctx context.Context, id string) ([]spread.Part, error) {
 	return spread.PartsOf(sale.Sale{ID: id, Spread: k}), err
 }
 
-// byHome returns the parts of a sale, and for each part the indices of the orders that belong to it. All orders are of
-// the sale. Errors are those of Spread.
-func (s *Stock) byHome(
-	ctx context.Context, saleID string, orders []sale.Order,
-) (parts []spread.Part, at [][]int, err error) {
-	if parts, err = s.parts(ctx, saleID); err != nil {
-		return nil, nil, err
-	}
-	at = make([][]int, len(parts))
-	for i, o := range orders {
-		home := spread.Home(o.Buyer, len(parts))
-		at[home] = append(at[home], i)
-	}
-	return parts, at, nil
-}
-
 // segmentField returns the field segment of a sale in Redis: "<index>/<spread>", or "" for a sale in one shard.
 func segmentField(p spread.Part) string {
 	if p.Spread < 2 {

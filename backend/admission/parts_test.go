@@ -90,9 +90,11 @@ func TestSegmentsAreReadAsOneSale(t *testing.T) {
 		if n, err := stock.Accepted(ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("an unknown sale has accepted %d, %v", n, err)
 		}
-		numbers, err := stock.ReturnUnits(ctx, "s", append(orders[:2:2], sale.Order{ID: 5, Buyer: "none"}))
-		if err != nil || numbers[0] == 0 || numbers[1] == 0 || numbers[2] != 0 {
-			t.Fatalf("%v, %v", numbers, err)
+		for n, part := range spread.PartsOf(def) {
+			numbers, err := stock.ReturnUnits(ctx, part, []sale.Order{orders[n], {ID: 5, Buyer: "none"}})
+			if err != nil || numbers[0] == 0 || numbers[1] != 0 {
+				t.Fatalf("%v, %v", numbers, err)
+			}
 		}
 		wantPending := func(want int) {
 			t.Helper()
@@ -103,8 +105,10 @@ func TestSegmentsAreReadAsOneSale(t *testing.T) {
 			}
 		}
 		wantPending(1)
-		if err := stock.ConfirmReturns(ctx, "s", orders[:2]); err != nil {
-			t.Error(err)
+		for n, part := range spread.PartsOf(def) {
+			if err := stock.ConfirmReturns(ctx, part, orders[n:n+1]); err != nil {
+				t.Error(err)
+			}
 		}
 		wantPending(0)
 		if v, err := stock.View(ctx, "s"); err != nil || v.Left != 2 || v.State != sale.StateOpen {
@@ -171,14 +175,22 @@ func TestHeldSegmentDelaysItsOwnReturnsOnly(t *testing.T) {
 		}
 		held := stock.ShardOf(SalePart{def, 0}.Part()).Sale("s")
 		c.HDel(ctx, held, "version")
-		numbers, err := stock.ReturnUnits(ctx, "s", orders)
-		if !errors.Is(err, ErrNotLoaded) || numbers[0] != -1 || numbers[1] < 1 {
+		giveBack := func(n int) ([]int64, error) {
+			return stock.ReturnUnits(ctx, SalePart{def, n}.Part(), orders[n:n+1])
+		}
+		if numbers, err := giveBack(0); !errors.Is(err, ErrNotLoaded) || numbers != nil {
+			t.Fatalf("%v, %v", numbers, err)
+		}
+		numbers, err := giveBack(1)
+		if err != nil || numbers[0] < 1 {
 			t.Fatalf("%v, %v", numbers, err)
 		}
 		c.HSet(ctx, held, "version", def.Version)
-		again, err := stock.ReturnUnits(ctx, "s", orders)
-		if err != nil || again[0] < 1 || again[1] != numbers[1] {
-			t.Fatalf("%v, %v; want %d again", again, err, numbers[1])
+		if first, err := giveBack(0); err != nil || first[0] < 1 {
+			t.Fatalf("%v, %v", first, err)
+		}
+		if again, err := giveBack(1); err != nil || again[0] != numbers[0] {
+			t.Fatalf("%v, %v; want %d again", again, err, numbers[0])
 		}
 		if v, err := stock.View(ctx, "s"); err != nil || v.Left != 6 {
 			t.Errorf("%+v, %v", v, err)
@@ -205,19 +217,20 @@ func TestReturnIsConfirmedInItsShardOnly(t *testing.T) {
 		a, stock, def := newParts(t, c)
 		buyer := buyerOf(0, 0)
 		id := acceptedOrder(t, a, buyer)
-		numbers, err := stock.ReturnUnits(ctx, "s", []sale.Order{{ID: id, SaleID: "s", Buyer: buyer}})
+		home := SalePart{def, 0}.Part()
+		numbers, err := stock.ReturnUnits(ctx, home, []sale.Order{{ID: id, SaleID: "s", Buyer: buyer}})
 		if err != nil || numbers[0] < 1 {
 			t.Fatalf("%v, %v", numbers, err)
 		}
 		c.LPush(ctx, stock.ShardOf(SalePart{def, 1}.Part()).Returns("s"), "every command fails")
 		// The id of a sale from before the number of shards changed belongs to another shard.
 		earlier := id + 1
-		c.HSet(ctx, stock.ShardOf(SalePart{def, 0}.Part()).Returns("s"), earlier.String(), 7)
+		c.HSet(ctx, stock.ShardOf(home).Returns("s"), earlier.String(), 7)
 		orders := []sale.Order{{ID: id, Buyer: buyer}, {ID: earlier, Buyer: buyer}}
-		if err := stock.ConfirmReturns(ctx, "s", orders); err != nil {
+		if err := stock.ConfirmReturns(ctx, home, orders); err != nil {
 			t.Error(err)
 		}
-		if n := c.HLen(ctx, stock.ShardOf(SalePart{def, 0}.Part()).Returns("s")).Val(); n != 0 {
+		if n := c.HLen(ctx, stock.ShardOf(home).Returns("s")).Val(); n != 0 {
 			t.Errorf("%d returns are not confirmed", n)
 		}
 	})

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -14,79 +13,47 @@ import (
 // maxReturns bounds the orders of one run of the script.
 const maxReturns = 500
 
-// ReturnUnits returns the units of orders of one sale that were cancelled in SQL, and releases their slots. It is
-// idempotent by order. It returns the number of each return within the sale, in the order of orders; 0 for an order
-// that held no unit, and -1 for an order whose unit may be missing because of the error. An error of one home does not
-// delay the units of the others. Redis keeps the numbers until ConfirmReturns. The error is ErrNotLoaded, or wraps
-// sale.ErrUnavailable.
-func (s *Stock) ReturnUnits(ctx context.Context, saleID string, orders []sale.Order) (numbers []int64, err error) {
-	numbers = make([]int64, len(orders))
-	for i := range numbers {
-		numbers[i] = -1
-	}
-	homes, at, err := s.byHome(ctx, saleID, orders)
-	if err != nil {
-		return numbers, err
-	}
-	var failures []error
-	for n, home := range homes {
-		for some := range slices.Chunk(at[n], maxReturns) {
-			if err := s.returnUnits(ctx, home, orders, some, numbers); err != nil {
-				failures = append(failures, err)
-				break
-			}
+// ReturnUnits returns the units of orders of one part of a sale that were cancelled in SQL, and releases their slots.
+// It is idempotent by order. It returns the number of each return within the part, in the order of orders; 0 for an
+// order that held no unit. Redis keeps the numbers until ConfirmReturns. The error is ErrNotLoaded, or wraps
+// sale.ErrUnavailable; some units may be returned then.
+func (s *Stock) ReturnUnits(ctx context.Context, of spread.Part, orders []sale.Order) (numbers []int64, err error) {
+	shard, id := s.ShardOf(of), of.SaleID
+	keys := []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Guard()}
+	for some := range slices.Chunk(orders, maxReturns) {
+		args := append(make([]any, 0, 1+2*len(some)), s.cfg.Deployment.owner())
+		for _, o := range some {
+			args = append(args, o.ID.String(), o.Buyer)
 		}
+		results, err := redisscript.Run(ctx, s.cfg.Client, "return_unit", keys, args...).Int64Slice()
+		switch {
+		case err == nil && len(results) == 0:
+			return nil, fmt.Errorf("%w: %s", ErrNotLoaded, id)
+		case err == nil && len(results) != len(some):
+			err = fmt.Errorf("the script returned %d results for %d orders", len(results), len(some))
+		}
+		if err != nil {
+			return nil, unavailable("return units", err)
+		}
+		numbers = append(numbers, results...)
 	}
-	return numbers, errors.Join(failures...)
+	return numbers, nil
 }
 
-// returnUnits returns the units of the orders at these positions to their home and stores the numbers of the returns.
-func (s *Stock) returnUnits(
-	ctx context.Context, home spread.Part, orders []sale.Order, at []int, numbers []int64,
-) error {
-	shard, id := s.ShardOf(home), home.SaleID
-	keys := []string{shard.Sale(id), shard.Stock(id), shard.Buyers(id), shard.Returns(id), shard.Guard()}
-	args := append(make([]any, 0, 1+2*len(at)), s.cfg.Deployment.owner())
-	for _, i := range at {
-		args = append(args, orders[i].ID.String(), orders[i].Buyer)
+// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. It uses their ids only. An
+// error wraps sale.ErrUnavailable.
+func (s *Stock) ConfirmReturns(ctx context.Context, of spread.Part, orders []sale.Order) error {
+	if len(orders) == 0 {
+		return nil
 	}
-	results, err := redisscript.Run(ctx, s.cfg.Client, "return_unit", keys, args...).Int64Slice()
-	switch {
-	case err != nil:
-		return unavailable("return units", err)
-	case len(results) == 0:
-		return fmt.Errorf("%w: %s", ErrNotLoaded, id)
-	case len(results) != len(at):
-		err = fmt.Errorf("the script returned %d results for %d orders", len(results), len(at))
-		return unavailable("return units", err)
+	fields := make([]string, len(orders))
+	for i, o := range orders {
+		fields[i] = o.ID.String()
 	}
-	for i, number := range results {
-		numbers[at[i]] = number
+	if err := s.cfg.Client.HDel(ctx, s.ShardOf(of).Returns(of.SaleID), fields...).Err(); err != nil {
+		return unavailable("confirm returns", err)
 	}
 	return nil
-}
-
-// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. It uses ids and buyers.
-// Errors are those of Spread; the orders of the other homes are confirmed then.
-func (s *Stock) ConfirmReturns(ctx context.Context, saleID string, orders []sale.Order) error {
-	homes, at, err := s.byHome(ctx, saleID, orders)
-	if err != nil {
-		return err
-	}
-	var failures []error
-	for n, home := range homes {
-		if len(at[n]) == 0 {
-			continue
-		}
-		fields := make([]string, len(at[n]))
-		for i, k := range at[n] {
-			fields[i] = orders[k].ID.String()
-		}
-		if err := s.cfg.Client.HDel(ctx, s.ShardOf(home).Returns(saleID), fields...).Err(); err != nil {
-			failures = append(failures, unavailable("confirm returns", err))
-		}
-	}
-	return errors.Join(failures...)
 }
 
 // PendingReturns returns orders of a part of a sale whose unit was returned and whose return is not confirmed: all of

@@ -23,7 +23,7 @@ import (
 
 func (h *shop) returnUnits(t *testing.T, saleID string, orders ...sale.Order) []int64 {
 	t.Helper()
-	numbers, err := h.ReturnUnits(context.Background(), saleID, orders)
+	numbers, err := h.ReturnUnits(context.Background(), spread.Part{SaleID: saleID}, orders)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,8 @@ func TestReturnUnitsReturnsEachUnitOnce(t *testing.T) {
 			t.Fatalf("pending %v, %v", pending, err)
 		}
 		for range 2 {
-			if err := h.ConfirmReturns(ctx, "s", []sale.Order{first, second, {ID: 5, Buyer: "ann"}}); err != nil {
+			orders := []sale.Order{first, second, {ID: 5, Buyer: "ann"}}
+			if err := h.ConfirmReturns(ctx, spread.Part{SaleID: "s"}, orders); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -128,7 +129,7 @@ func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
 		if err := flushAll(ctx, c); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.ReturnUnits(ctx, "s", []sale.Order{cancelled}); !errors.Is(err, ErrNotLoaded) {
+		if _, err := h.ReturnUnits(ctx, spread.Part{SaleID: "s"}, []sale.Order{cancelled}); !errors.Is(err, ErrNotLoaded) {
 			t.Fatalf("returned to a sale that is not loaded: %v", err)
 		}
 		err := h.Load(ctx, s, func(_ context.Context, _ spread.Part, yield func(sale.Order) error) error {
@@ -196,7 +197,7 @@ func TestReturnUnitsThatFailsChangesNothing(t *testing.T) {
 		h.put(t, onSale("s", 5, 1))
 		o := sale.Order{ID: h.want(t, "s", "ann", "1", sale.Accepted).OrderID, Buyer: "ann"}
 		c.LPush(ctx, shard.Returns("s"), "of another type")
-		if _, err := h.ReturnUnits(ctx, "s", []sale.Order{o}); !errors.Is(err, sale.ErrUnavailable) {
+		if _, err := h.ReturnUnits(ctx, spread.Part{SaleID: "s"}, []sale.Order{o}); !errors.Is(err, sale.ErrUnavailable) {
 			t.Fatalf("error %v", err)
 		}
 		h.wantLeft(t, "s", 4)
@@ -254,7 +255,7 @@ func TestReturnUnitsAgreesWithModel(t *testing.T) {
 						continue
 					}
 					batch := rapid.SliceOfN(rapid.SampledFrom(orders), 1, 4).Draw(r, "batch")
-					got, err := h.ReturnUnits(ctx, "s", batch)
+					got, err := h.ReturnUnits(ctx, spread.Part{SaleID: "s"}, batch)
 					if err != nil {
 						r.Fatal(err)
 					}
@@ -273,7 +274,7 @@ func TestReturnUnitsAgreesWithModel(t *testing.T) {
 				case 3:
 					for _, o := range orders {
 						if _, known := numbers[o.ID]; known && rapid.Bool().Draw(r, "confirm") {
-							if err := h.ConfirmReturns(ctx, "s", []sale.Order{o}); err != nil {
+							if err := h.ConfirmReturns(ctx, spread.Part{SaleID: "s"}, []sale.Order{o}); err != nil {
 								r.Fatal(err)
 							}
 							numbers[o.ID] = 0

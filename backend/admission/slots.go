@@ -28,15 +28,20 @@ func (s *Stock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, err
 		return have, nil
 	}
 	saleID := orders[0].SaleID
-	homes, at, err := s.byHome(ctx, saleID, orders)
+	parts, err := s.parts(ctx, saleID)
 	if errors.Is(err, ErrNotLoaded) {
 		return have, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	for segment, home := range homes {
-		mine := at[segment]
+	at := make([][]int, len(parts)) // the orders of each part
+	for i, o := range orders {
+		home := spread.Home(o.Buyer, len(parts))
+		at[home] = append(at[home], i)
+	}
+	for _, part := range parts {
+		mine := at[part.Segment]
 		if len(mine) == 0 {
 			continue
 		}
@@ -44,7 +49,7 @@ func (s *Stock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, err
 		for i, n := range mine {
 			buyers[i] = orders[n].Buyer
 		}
-		slots, err := s.cfg.Client.HMGet(ctx, s.ShardOf(home).Buyers(saleID), buyers...).Result()
+		slots, err := s.cfg.Client.HMGet(ctx, s.ShardOf(part).Buyers(saleID), buyers...).Result()
 		if err != nil {
 			return nil, unavailable("slots of sale "+saleID, err)
 		}

@@ -95,7 +95,7 @@ func (w *world) sell(def sale.Sale, n int) []sale.Order {
 	w.check(err)
 	o, _, err := w.db.CancelOrder(store.WithReason(store.WithActor(w.ctx, "eve"), "test"), orders[1].ID)
 	w.check(err)
-	numbers, err := w.stock.ReturnUnits(w.ctx, id, []sale.Order{o})
+	numbers, err := w.stock.ReturnUnits(w.ctx, spread.HomePart(id, o.Buyer, def.Spread), []sale.Order{o})
 	w.check(err)
 	w.check(w.db.MarkReturned(w.ctx, []store.Return{{ID: o.ID, Number: numbers[0]}}))
 	closed, err := w.db.SetSwitch(w.ctx, id, sale.Closed)

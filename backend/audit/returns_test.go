@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/worker"
 	"sluice/test/testenv"
@@ -25,7 +26,7 @@ func (s *shop) cancel(o sale.Order) {
 
 func (s *shop) returnUnit(o sale.Order) int64 {
 	s.t.Helper()
-	numbers, err := s.stock.ReturnUnits(s.t.Context(), "s", []sale.Order{o})
+	numbers, err := s.stock.ReturnUnits(s.t.Context(), spread.Part{SaleID: "s"}, []sale.Order{o})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func TestAuditCountsAReturnedUnitOnceAtEachStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(4, 1, 0, 0, 0)
-	if err := s.stock.ConfirmReturns(ctx, "s", []sale.Order{o}); err != nil {
+	if err := s.stock.ConfirmReturns(ctx, spread.Part{SaleID: "s"}, []sale.Order{o}); err != nil {
 		t.Fatal(err)
 	}
 	want(4, 1, 0, 0, 0)
@@ -123,7 +124,7 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 				}
 				var numbers []int64
 				if err == nil {
-					numbers, err = s.stock.ReturnUnits(ctx, "s", orders)
+					numbers, err = s.stock.ReturnUnits(ctx, spread.Part{SaleID: "s"}, orders)
 				}
 				if err == nil {
 					returns := make([]store.Return, len(orders))
@@ -131,7 +132,7 @@ func TestAuditBalancesWhileOrdersAreCancelled(t *testing.T) {
 						returns[i] = store.Return{ID: o.ID, Number: numbers[i]}
 					}
 					if err = s.store.MarkReturned(ctx, returns); err == nil {
-						err = s.stock.ConfirmReturns(ctx, "s", orders)
+						err = s.stock.ConfirmReturns(ctx, spread.Part{SaleID: "s"}, orders)
 					}
 				}
 				if err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrConflict) {

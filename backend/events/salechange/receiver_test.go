@@ -144,7 +144,7 @@ func TestEveryChangeOfASaleIsReceivedInOrder(t *testing.T) {
 					t.Fatal(d, err)
 				}
 				bobs := []sale.Order{{ID: d.OrderID, SaleID: id, Buyer: "bob"}}
-				giveBack := func() error { _, err := h.stock.ReturnUnits(t.Context(), id, bobs); return err }
+				giveBack := func() error { _, err := h.stock.ReturnUnits(t.Context(), spread.Part{SaleID: id}, bobs); return err }
 				step(salechange.Restocked, 1, giveBack)
 				if err := giveBack(); err != nil { // again
 					t.Fatal(err)
@@ -246,7 +246,7 @@ func TestSalesDoNotNeedTheRightToPublish(t *testing.T) {
 		admission.Request{SaleID: "s", Buyer: "ann", Key: "again", KeyTTL: time.Minute, Fingerprint: "f"}); err != nil ||
 		d.Outcome != sale.AlreadyBought {
 		t.Errorf("%+v, %v", d, err)
-	} else if _, err := h.stock.ReturnUnits(t.Context(), "s",
+	} else if _, err := h.stock.ReturnUnits(t.Context(), spread.Part{SaleID: "s"},
 		[]sale.Order{{ID: d.OrderID, SaleID: "s", Buyer: "ann"}}); err != nil {
 		t.Error(err)
 	}

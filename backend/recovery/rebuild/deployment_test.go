@@ -397,7 +397,7 @@ func TestFormerOwnerTakesNoOrder(t *testing.T) {
 				t.Errorf("a restock of the former owner: %v, want ErrUnavailable", err)
 			}
 			orders := []sale.Order{{ID: ben, SaleID: "s", Buyer: "ben", Slot: 1}}
-			if _, err := stock.ReturnUnits(w.ctx, "s", orders); !errors.Is(err, sale.ErrUnavailable) {
+			if _, err := stock.ReturnUnits(w.ctx, spread.Part{SaleID: "s"}, orders); !errors.Is(err, sale.ErrUnavailable) {
 				t.Errorf("a return of the former owner: %v, want ErrUnavailable", err)
 			}
 			if err := stock.Remove(w.ctx, storetest.Sale("s", 5)); !errors.Is(err, sale.ErrUnavailable) {

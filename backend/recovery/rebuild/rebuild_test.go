@@ -14,6 +14,7 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
@@ -150,7 +151,7 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			returnUnit := func(marked bool) {
-				numbers, err := w.stock.ReturnUnits(w.ctx, "s", []sale.Order{b})
+				numbers, err := w.stock.ReturnUnits(w.ctx, spread.Part{SaleID: "s"}, []sale.Order{b})
 				if err != nil || len(numbers) != 1 {
 					t.Fatal(numbers, err)
 				}
@@ -160,7 +161,7 @@ func TestRebuildCountsReturningUnitsOnce(t *testing.T) {
 				if err := w.store.MarkReturned(w.ctx, []store.Return{{ID: id, Number: numbers[0]}}); err != nil {
 					t.Fatal(err)
 				}
-				if err := w.stock.ConfirmReturns(w.ctx, "s", []sale.Order{b}); err != nil {
+				if err := w.stock.ConfirmReturns(w.ctx, spread.Part{SaleID: "s"}, []sale.Order{b}); err != nil {
 					t.Fatal(err)
 				}
 			}

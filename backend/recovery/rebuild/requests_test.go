@@ -9,6 +9,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 )
 
 // Random purchases without a dedup key, retries and cancellations of rows and of dead orders, and rebuilds of an intact
@@ -90,7 +91,7 @@ func (l *requests) step() {
 			if _, _, err := l.store.CancelOrder(l.ctx, m.ID); err != nil {
 				l.t.Fatal(err)
 			}
-			if _, err := l.stock.ReturnUnits(l.ctx, "s", []sale.Order{m}); err != nil {
+			if _, err := l.stock.ReturnUnits(l.ctx, spread.Part{SaleID: "s"}, []sale.Order{m}); err != nil {
 				l.t.Fatal(err)
 			}
 		}

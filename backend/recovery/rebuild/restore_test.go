@@ -21,6 +21,7 @@ import (
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 )
@@ -111,14 +112,14 @@ func TestRestoreSkipsOrdersThatAreCancelledMeanwhile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			numbers, err := w.stock.ReturnUnits(w.ctx, "s", []sale.Order{o})
+			numbers, err := w.stock.ReturnUnits(w.ctx, spread.Part{SaleID: "s"}, []sale.Order{o})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := w.store.MarkReturned(w.ctx, []store.Return{{ID: id, Number: numbers[0]}}); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.stock.ConfirmReturns(w.ctx, "s", []sale.Order{o}); err != nil {
+			if err := w.stock.ConfirmReturns(w.ctx, spread.Part{SaleID: "s"}, []sale.Order{o}); err != nil {
 				t.Fatal(err)
 			}
 		},

@@ -389,14 +389,14 @@ func (w *world) returnUnit(saleID, buyer string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	numbers, err := w.stock.ReturnUnits(w.ctx, saleID, []sale.Order{o})
+	numbers, err := w.stock.ReturnUnits(w.ctx, spread.Part{SaleID: saleID}, []sale.Order{o})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	if err := w.store.MarkReturned(w.ctx, []store.Return{{ID: id, Number: numbers[0]}}); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.stock.ConfirmReturns(w.ctx, saleID, []sale.Order{o}); err != nil {
+	if err := w.stock.ConfirmReturns(w.ctx, spread.Part{SaleID: saleID}, []sale.Order{o}); err != nil {
 		w.t.Fatal(err)
 	}
 }
