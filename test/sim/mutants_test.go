@@ -773,8 +773,8 @@ var mutants = []mutant{
 	{
 		"returns: a unit returns to the first segment",
 		"backend/admission/returns.go",
-		"shard, id := s.ShardOf(home), home.SaleID",
-		"shard, id := s.cfg.Space.ShardOf(home.SaleID), home.SaleID",
+		"shard, id := s.ShardOf(of), of.SaleID",
+		"shard, id := s.cfg.Space.ShardOf(of.SaleID), of.SaleID",
 		simulation,
 	},
 	{
