@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/queue"
+	"sluice/backend/queue/queuetest"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -236,6 +237,29 @@ func TestHeldShardKeepsItsDeadTexts(t *testing.T) {
 		}
 		if after := e.dump(); !maps.Equal(before, after) {
 			t.Error("the dead letters have changed")
+		}
+	})
+}
+
+// A batch that keeps messages of the list only, after its entries became dead letters, leaves no consumer of the stream.
+func TestInvalidEntriesLeaveNoConsumer(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, e engine) {
+		ctx, shard := t.Context(), keyspace.Shard(7)
+		l := queue.NewList(e.client, shard, queue.Config{Stream: true})
+		if err := addEntry(e.client, shard, "not", "a message"); err != nil {
+			t.Fatal(err)
+		}
+		e.client.LPush(ctx, shard.Ready(), keyspace.EncodeMessage(message(1)))
+		b, _, err := queuetest.Take(ctx, l, 2, "")
+		if err != nil || len(b.Messages) != 1 {
+			t.Fatalf("took %+v, %v", b, err)
+		}
+		if lost, err := l.Ack(ctx, b.ID); lost || err != nil {
+			t.Fatalf("lost %v, %v", lost, err)
+		}
+		left, err := e.client.XInfoConsumers(ctx, shard.Orders(), keyspace.OrdersGroup).Result()
+		if err != nil || len(left) != 0 {
+			t.Errorf("consumers %+v, %v", left, err)
 		}
 	})
 }

@@ -68,6 +68,9 @@ else
     redis.call('XACK', orders, group, unpack(gone))
     redis.call('XDEL', orders, unpack(gone))
   end
+  if #gone > 0 and #gone == #entries then -- end_batch would not delete it later
+    redis.call('XGROUP', 'DELCONSUMER', orders, group, id)
+  end
 end
 for _, d in ipairs(deaths) do
   put_letter(dead, letters, index, d.key, d.letter, now)
