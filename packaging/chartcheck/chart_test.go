@@ -488,32 +488,55 @@ func TestEgressOfEveryComponent(t *testing.T) {
 	}
 }
 
+// number returns the number that a pattern finds in a text, or 0.
+func number(t *testing.T, text, pattern string) int {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Any process with a database may be the one that migrates its tables, and listens afterwards. An edge listens when it
+// has fetched its token keys, for which it waits half a minute. A restart would begin again.
+func TestStartupProbesOutlastTheStart(t *testing.T) {
+	manifests, err := render(t, cases["secrets of others"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range components {
+		text, least := manifests["sluice/templates/"+name+".yaml"], 600
+		if name == "edge" {
+			least = 60
+		}
+		const probe = `startupProbe: \{.*periodSeconds: `
+		got := number(t, text, probe+`(\d+),`) * number(t, text, probe+`\d+, failureThreshold: (\d+) `)
+		if got < least {
+			t.Errorf("%s has %d s to start, want at least %d", name, got, least)
+		}
+	}
+}
+
 // A pod has as long to stop as a unit of the Debian package, after its preStop.
 func TestPodsStopInTimeOfUnits(t *testing.T) {
-	number := func(text, pattern string) int {
-		m := regexp.MustCompile(pattern).FindStringSubmatch(text)
-		if m == nil {
-			return 0
-		}
-		n, err := strconv.Atoi(m[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	unit, err := os.ReadFile("../debian/units/hardening.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := number(string(unit), `(?m)^TimeoutStopSec=(\d+)$`)
+	want := number(t, string(unit), `(?m)^TimeoutStopSec=(\d+)$`)
 	manifests, err := render(t, cases["secrets of others"])
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range components {
 		text := manifests["sluice/templates/"+name+".yaml"]
-		grace := number(text, `terminationGracePeriodSeconds: (\d+)\n`)
-		before := number(text, `preStop: \{ exec: \{ command: \[sleep, "(\d+)"\]`)
+		grace := number(t, text, `terminationGracePeriodSeconds: (\d+)\n`)
+		before := number(t, text, `preStop: \{ exec: \{ command: \[sleep, "(\d+)"\]`)
 		if strings.Contains(text, "preStop") != (before > 0) || grace-before != want || want == 0 {
 			t.Errorf("%s has %d s to stop, %d of them before SIGTERM; want %d after it", name, grace, before, want)
 		}

@@ -44,7 +44,8 @@ spec:
             {{- with include "sluice.env" $ | trim }}{{ . | nindent 12 }}{{ end }}
           ports:
             - { name: metrics, containerPort: 9145 }
-          startupProbe: { tcpSocket: { port: metrics }, periodSeconds: 1, failureThreshold: 60 }
+          # As that of a worker.
+          startupProbe: { tcpSocket: { port: metrics }, periodSeconds: 2, failureThreshold: 300 }
           # Redis and the database respond.
           readinessProbe: { exec: { command: [sluice, health] }, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 3 }
           livenessProbe: { tcpSocket: { port: metrics }, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6 }
