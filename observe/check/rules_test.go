@@ -94,8 +94,11 @@ var cases = map[string]struct{ fires, silent string }{
 		 sluice_api_purchase_seconds_bucket{outcome="unavailable",le="+Inf"} 0+100x120`,
 	},
 	"SluiceEdgeCannotReachBackends": {
-		`sluice_edge_upstream_failures_total{upstream="a:1",failure="dial"} 0+30x120`,
-		`sluice_edge_upstream_failures_total{upstream="a:1",failure="dial"} 30x120`,
+		// An edge tries a backend that it considers down every two seconds.
+		`sluice_edge_upstream_failures_total{upstream="a:1",failure="dial",instance="e"} 0+5x120`,
+		// The same during a restart of twenty seconds.
+		`sluice_edge_upstream_failures_total{upstream="a:1",failure="dial",instance="e"} 0x86 5 10x33
+		 sluice_edge_upstream_failures_total{upstream="a:1",failure="dial",instance="f"} 0x86 5 10x33`,
 	},
 	"SluiceEdgeCannotCount": {
 		`sluice_edge_requests_total{rule="ip",verdict="error"} 0+1x120`,
