@@ -18,7 +18,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/client"
-	"sluice/internal/assemble"
+	limits "sluice/internal/listen"
 	"sluice/internal/plural"
 	"sluice/internal/rehearsal"
 	"sluice/internal/token"
@@ -125,7 +125,7 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	var err error
 	f.Buyer = sale.RehearsalBuyer
-	if most := assemble.OpenFiles() - 100; most > 0 { // too few files would look like a weakness of the deployment
+	if most := limits.OpenFiles() - 100; most > 0 { // too few files would look like a weakness of the deployment
 		f.Connections = min(f.Connections, most)
 	}
 	f.Workload.Curve, err = rehearsal.ParseCurve(f.curve)

@@ -85,6 +85,15 @@ func TestEvictClosesAnotherConnectionAfterARequest(t *testing.T) {
 	}
 }
 
+// Idle clients must leave files for other clients and for the connections to backends.
+func TestConnectionsLeaveFilesForBackends(t *testing.T) {
+	for files, want := range map[int]int{0: 8192, 1 << 20: 8192, 16448: 8192, 1024: 480, 256: 96, 64: 1, 1: 1} {
+		if got := connLimit(files); got != want {
+			t.Errorf("%d files: %d connections, want %d", files, got, want)
+		}
+	}
+}
+
 func TestAddrOf(t *testing.T) {
 	for _, c := range []struct {
 		addr net.Addr

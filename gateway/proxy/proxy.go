@@ -32,6 +32,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
+	"sluice/internal/listen"
 	"sluice/internal/unixsocket"
 )
 
@@ -55,7 +56,7 @@ type Config struct {
 
 // Limits of connections. Fields that are not positive have defaults.
 type Limits struct {
-	MaxConns int // open client connections, about 20 KB each; default 8192
+	MaxConns int // open client connections, about 20 KB each; default 8192, or what the limit of open files permits
 
 	RequestTimeout time.Duration // for a client to send a complete request; default 5 s
 	IdleTimeout    time.Duration // of a client connection between requests; default 30 s
@@ -74,7 +75,21 @@ func (l *Limits) setDefaults() {
 			*d = otherwise
 		}
 	}
-	l.MaxConns = cmp.Or(max(l.MaxConns, 0), 8<<10)
+	l.MaxConns = cmp.Or(max(l.MaxConns, 0), connLimit(listen.OpenFiles()))
+}
+
+// usualConns is the default of MaxConns.
+const usualConns = 8 << 10
+
+// connLimit returns the default of MaxConns for a limit of open files, 0 if it is unknown. Each request takes two: that
+// of the client and that of the backend. Without such a limit, idle clients could take all files: no other client could
+// connect, and no backend could be reached.
+func connLimit(files int) int {
+	const others = 64 // files of the process itself
+	if files == 0 {
+		return usualConns
+	}
+	return max(1, min(usualConns, (files-others)/2))
 }
 
 // Proxy forwards requests to backends. Create it with New. Safe for concurrent use.
@@ -94,7 +109,12 @@ func New(config Config) (*Proxy, error) {
 	if n := len(config.Upstreams); n == 0 || n > maxUpstreams {
 		return nil, fmt.Errorf("--upstream: %d backends; want 1 to %d", n, maxUpstreams)
 	}
+	isDefault := config.MaxConns <= 0
 	config.setDefaults()
+	if isDefault && config.MaxConns < usualConns {
+		config.Logger.Info("fewer clients than usual can be connected: raise the limit of open files (ulimit -n)",
+			"connections", config.MaxConns)
+	}
 	p := &Proxy{config: config, clock: newClock(), metrics: newMetrics(config.Registry)}
 	p.draining, p.endStreams = context.WithCancel(context.Background())
 	dial := config.Dial

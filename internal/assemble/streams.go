@@ -2,20 +2,11 @@ package assemble
 
 import (
 	"log/slog"
-	"syscall"
 
 	"sluice/backend/api"
 	"sluice/backend/events/notify"
+	"sluice/internal/listen"
 )
-
-// OpenFiles returns the limit of open files, and so of connections, of this process; 0 if it is unknown.
-func OpenFiles() int {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return 0
-	}
-	return int(min(limit.Cur, 1<<20))
-}
 
 // streamRoom returns the maximum numbers of open pages of buyers and of event streams of sales. They use at most half
 // and a quarter of the limit of open files, so that purchases and the stores always have descriptors. files is that
@@ -30,7 +21,7 @@ func streamRoom(files, each int) (pages, streams int) {
 
 // roomForStreams is streamRoom for this process. It logs a limit below the default.
 func roomForStreams(each int, log *slog.Logger) (pages, streams int) {
-	files := OpenFiles()
+	files := listen.OpenFiles()
 	pages, streams = streamRoom(files, max(1, each))
 	if pages < notify.MaxPages || streams < api.MaxStreams {
 		log.Info("the limit of open files is low (ulimit -n): fewer pages receive events, the others poll",

@@ -1,4 +1,5 @@
-// Package listen accepts connections for servers that must survive temporary errors of their listener.
+// Package listen accepts connections for servers that must survive temporary errors of their listener, and returns the
+// limit of open files.
 package listen
 
 import (
@@ -40,4 +41,13 @@ func isTemporary(err error) bool {
 		return true
 	}
 	return false
+}
+
+// OpenFiles returns the limit of open files, and so of connections, of this process; 0 if it is unknown.
+func OpenFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
+	}
+	return int(min(limit.Cur, 1<<20))
 }
