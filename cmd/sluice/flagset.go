@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/duration"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"sluice/backend/web/httpserver"
 )
 
 // problems collects all errors of a command line, so that they are reported together.
@@ -152,11 +152,18 @@ func bounds[T cmp.Ordered](least, most T) string {
 func boundText[T cmp.Ordered](bound T) string {
 	switch v := any(bound).(type) {
 	case time.Duration:
-		return httpserver.DurationText(v)
+		return duration.Text(v)
 	case float64:
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
 	return fmt.Sprint(bound)
+}
+
+// shortDefault shows the default of a flag for a duration without zero parts.
+func shortDefault(f *pflag.Flag) {
+	if d, err := time.ParseDuration(f.DefValue); err == nil && f.Value.Type() == "duration" {
+		f.DefValue = duration.Text(d)
+	}
 }
 
 // oneOf declares a string of a few values, which are completed.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lmittmann/tint"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"sluice/backend/redis/redisconn"
@@ -154,7 +155,10 @@ a dead letter.`,
 	forAll(root, func(c *cobra.Command) {
 		addAlias(c)
 		wrapArgs(c)
-		c.Flags().VisitAll(onlyDecimal)
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			onlyDecimal(f)
+			shortDefault(f)
+		})
 	})
 	return root
 }

@@ -12,6 +12,7 @@ import (
 	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 	"sluice/client"
+	"sluice/internal/duration"
 	"sluice/internal/problem"
 )
 
@@ -49,7 +50,7 @@ func saleJSON(v admin.View) client.AdminSale {
 	b := client.AdminSale{
 		ID: v.ID, Title: v.Title, Price: client.Price(v.Price), Stock: v.Stock, PerBuyer: v.PerBuyer,
 		State: client.State(v.State), OpensAt: v.OpensAt.UTC(), ClosesAt: httpserver.OptionalTime(v.ClosesAt),
-		Hold: httpserver.DurationText(v.Hold), Switch: string(v.Switch), Sold: v.Sold, Version: v.Version,
+		Hold: duration.Text(v.Hold), Switch: string(v.Switch), Sold: v.Sold, Version: v.Version,
 		Spread: max(v.Spread, 1), PausedBy: v.Paused, Details: client.Details(v.Details),
 	}
 	if v.Live != nil {

@@ -10,6 +10,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
 	"sluice/client"
+	"sluice/internal/duration"
 )
 
 func (h *handlers) addWebhooks() {
@@ -110,7 +111,7 @@ func (h *handlers) rotateWebhook(ctx context.Context, r *request, id string) (an
 		return nil, err
 	}
 	secret, err := h.cfg.Webhooks.Rotate(ctx, id, keep)
-	return map[string]string{"id": id, "secret": secret, "keep": httpserver.DurationText(keep)}, err
+	return map[string]string{"id": id, "secret": secret, "keep": duration.Text(keep)}, err
 }
 
 func (h *handlers) removeWebhook(ctx context.Context, _ *request, id string) (any, error) {

@@ -11,6 +11,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/internal/duration"
 	"sluice/internal/outbound"
 )
 
@@ -149,7 +150,7 @@ func (d *Admin) Resume(ctx context.Context, id string) (Endpoint, error) {
 // sale.ErrNotFound, a *sale.InvalidError.
 func (d *Admin) Rotate(ctx context.Context, id string, keep time.Duration) (secret string, err error) {
 	if keep < 0 || keep > maxSecrets {
-		return "", sale.Invalid("keep", "must be between 0s and 168h")
+		return "", sale.Invalid("keep", "must be between 0s and "+duration.Text(maxSecrets))
 	}
 	secret = NewSecret()
 	return secret, d.store.RotateSecret(ctx, id, secret, keep)

@@ -9,6 +9,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/internal/duration"
 )
 
 // Store keeps endpoints and their deliveries. It is safe for concurrent use.
@@ -265,7 +266,7 @@ func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.D
 		if _, err := c.Exec(ctx, "UPDATE webhook_endpoints SET secret = $2 WHERE id = $1", id, secret); err != nil {
 			return err
 		}
-		return store.AppendLog(ctx, c, "webhook.rotate", id, "the old secret signs for "+keep.String())
+		return store.AppendLog(ctx, c, "webhook.rotate", id, "the old secret signs for "+duration.Text(keep))
 	})
 }
 

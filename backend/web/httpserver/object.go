@@ -256,18 +256,6 @@ func (o *Object) Duration(name string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// DurationText formats a duration for Object.Duration, without the trailing zero units of time.Duration.String.
-func DurationText(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
-}
-
 // Child takes an object, which collects errors in o. An absent field is an empty object.
 func (o *Object) Child(name string) *Object {
 	fields, _ := takeAs[map[string]any](o, name, "must be an object")
