@@ -30,8 +30,10 @@ const buyerHeader = "Buyer"
 
 // childConfig configures a child process.
 type childConfig struct {
-	what     string // bare, shared, hello, soldout, receiver, gateway, standard or fast
+	what     string // bare, shared, table, hello, soldout, receiver, gateway, standard or fast
 	redis    string // URL
+	database string // URL
+	table    string // the name of a tableWay
 	profile  string // file for a CPU profile
 	upstream string // address, of a proxy
 	policy   string // file, of the gateway
@@ -42,8 +44,8 @@ func (s *stage) child(c childConfig) server {
 	self, err := os.Executable()
 	s.check(err)
 	addr := testenv.FreeAddress(s)
-	return s.serve(addr, nil, self, "child", "--listen", addr, "--redis", c.redis, "--profile", c.profile,
-		"--upstream", c.upstream, "--policy", c.policy, c.what)
+	return s.serve(addr, nil, self, "child", "--listen", addr, "--redis", c.redis, "--database", c.database,
+		"--table", c.table, "--profile", c.profile, "--upstream", c.upstream, "--policy", c.policy, c.what)
 }
 
 // child is the main function of a child process.
@@ -52,6 +54,8 @@ func child(args []string) int {
 	var c childConfig
 	listen := flags.String("listen", "", "address")
 	flags.StringVar(&c.redis, "redis", "", "URL")
+	flags.StringVar(&c.database, "database", "", "URL")
+	flags.StringVar(&c.table, "table", "", "name")
 	flags.StringVar(&c.profile, "profile", "", "file")
 	flags.StringVar(&c.upstream, "upstream", "", "address")
 	flags.StringVar(&c.policy, "policy", "", "file")
@@ -97,6 +101,12 @@ func (c childConfig) serve(ctx context.Context, ln net.Listener) error {
 			return err
 		}
 		return serveFiber(ctx, ln, bare(pipeline))
+	case "table":
+		handler, err := serveTable(ctx, c.database, c.table)
+		if err != nil {
+			return err
+		}
+		return serveFiber(ctx, ln, handler)
 	case "hello":
 		return serveFiber(ctx, ln, func(f *fiber.Ctx) error { return f.SendString(helloBody) })
 	case "soldout":

@@ -57,6 +57,7 @@ var contests = []struct {
 	of   func(*stage, settings) contest
 }{
 	{"purchase", purchase},
+	{"table", table},
 	{"edge", edge},
 	{"limits", limits},
 	{"gateway", gateways},

@@ -58,10 +58,10 @@ type purchases struct {
 	buyers   int // so far
 }
 
-// signedRequest appends a request as an edge sends it to a backend.
-func signedRequest(b []byte, i int) []byte {
+// signedRequest appends the purchase of buyer i in a sale as an edge sends it to a backend.
+func signedRequest(b []byte, sale string, i int) []byte {
 	id := hex.EncodeToString([]byte(buyerName(i))[:16])
-	return buyRequest(b, saleID, "X-Request-Id: "+id+"\r\nX-Real-IP: 10.0.0.1\r\n", i)
+	return buyRequest(b, sale, "X-Request-Id: "+id+"\r\nX-Real-IP: 10.0.0.1\r\n", i)
 }
 
 // bareRequest appends the shortest request that the bare handler accepts.
@@ -75,7 +75,7 @@ func bareRequest(b []byte, i int) []byte {
 func (p *purchases) measure(at server, ours bool) measurement {
 	request, profile := bareRequest, ""
 	if ours {
-		request = signedRequest
+		request = func(b []byte, i int) []byte { return signedRequest(b, saleID, i) }
 		if p.cfg.profile != "" {
 			profile = filepath.Join(p.cfg.profile, "purchase.cpu.pprof")
 		}
