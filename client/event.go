@@ -15,10 +15,11 @@ import (
 	"time"
 )
 
-// SaleEvent is a change of a sale. One of the fields is set.
+// SaleEvent is a change of a sale: of its State, or of Left and Stock.
 type SaleEvent struct {
 	State State  `json:"state"` // "" unless the state has changed
-	Left  *int64 `json:"left"`  // units in stock; nil unless the number has changed
+	Left  *int64 `json:"left"`  // units in stock; nil unless this number or Stock has changed
+	Stock int64  `json:"stock"` // including sold units; 0 if Left is nil, or from a backend that does not send it
 }
 
 // SaleEvents returns the current state of a sale, then its changes, each with a delay of at most a second. It

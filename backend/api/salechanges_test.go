@@ -40,9 +40,9 @@ func TestStreamsReportAChangeAfterItsNotification(t *testing.T) {
 		state sale.State
 		want  string
 	}{
-		{salechange.Left, 41, sale.StateOpen, `left {"left":41}`},
-		{salechange.SoldOut, 0, sale.StateSoldOut, `state {"state":"sold_out"}left {"left":0}`},
-		{salechange.Restocked, 5, sale.StateOpen, `state {"state":"open"}left {"left":5}`},
+		{salechange.Left, 41, sale.StateOpen, `left {"left":41,"stock":100}`},
+		{salechange.SoldOut, 0, sale.StateSoldOut, `state {"state":"sold_out"}left {"left":0,"stock":100}`},
+		{salechange.Restocked, 5, sale.StateOpen, `state {"state":"open"}left {"left":5,"stock":100}`},
 	} {
 		w.set(c.left, c.state)
 		hub.Publish(salechange.Notification{Type: c.kind, SaleID: "other"})

@@ -1,7 +1,7 @@
 package api
 
 import (
-	"strconv"
+	"fmt"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -31,20 +31,20 @@ func (h *handlers) saleEvents(c *fiber.Ctx) error {
 	return h.SendEvents(c, httpserver.Heartbeat, release, func(e *httpserver.EventStream) { sendSale(e, feed) })
 }
 
-// sendSale writes the state and the number of units left whenever they change, until the stream ends.
+// sendSale writes the state, and the number of units left with the stock, whenever they change, until the stream ends.
 func sendSale(e *httpserver.EventStream, feed *saleFeed) {
 	e.Retry()
 	var state sale.State
-	left := int64(-1)
+	left, stock := int64(-1), int64(-1)
 	for {
 		v, changed := feed.current()
 		if v.State != state {
 			state = v.State
 			e.Event("", "state", []byte(`{"state":"`+string(state)+`"}`))
 		}
-		if v.Left != left {
-			left = v.Left
-			e.Event("", "left", []byte(`{"left":`+strconv.FormatInt(left, 10)+"}"))
+		if v.Left != left || v.Stock != stock {
+			left, stock = v.Left, v.Stock
+			e.Event("", "left", fmt.Appendf(nil, `{"left":%d,"stock":%d}`, left, stock))
 		}
 		if !e.Wait(changed) {
 			return

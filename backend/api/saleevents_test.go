@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -55,26 +56,28 @@ func TestEventsReportChangesOfStateAndUnitsLeft(t *testing.T) {
 	s := w.serve(t)
 	s.handlers.feeds.interval = 10 * time.Millisecond
 	next, _ := s.listen("drop")
-	for _, want := range []string{`state {"state":"open"}`, `left {"left":42}`} {
+	for _, want := range []string{`state {"state":"open"}`, `left {"left":42,"stock":100}`} {
 		if got := next(); got != want {
 			t.Fatalf("%s, want %s", got, want)
 		}
 	}
-	change := func(left int64, state sale.State) {
-		w.do(func() { v := w.sales["drop"]; v.Left, v.State = left, state; w.sales["drop"] = v })
+	change := func(left, stock int64, state sale.State) {
+		w.do(func() { v := w.sales["drop"]; v.Left, v.Stock, v.State = left, stock, state; w.sales["drop"] = v })
 	}
-	change(41, sale.StateOpen)
-	changed := time.Now()
-	if got := next(); got != `left {"left":41}` {
-		t.Errorf("%s", got)
-	}
-	if took := time.Since(changed); took > httpserver.Heartbeat/2 {
-		t.Errorf("reported %v after it changed", took)
+	for _, stock := range []int64{100, 130} { // 130: a restock whose units are sold already
+		change(41, stock, sale.StateOpen)
+		changed := time.Now()
+		if got, want := next(), fmt.Sprintf(`left {"left":41,"stock":%d}`, stock); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if took := time.Since(changed); took > httpserver.Heartbeat/2 {
+			t.Errorf("reported %v after it changed", took)
+		}
 	}
 	w.do(func() { w.redisErr = servertest.ErrRedisDown }) // no events while Redis is down
-	change(0, sale.StateSoldOut)
+	change(0, 130, sale.StateSoldOut)
 	w.do(func() { w.redisErr = nil })
-	if got := next() + next(); got != `state {"state":"sold_out"}left {"left":0}` {
+	if got := next() + next(); got != `state {"state":"sold_out"}left {"left":0,"stock":130}` {
 		t.Errorf("%s", got)
 	}
 }
@@ -160,7 +163,7 @@ func TestDisconnectFreesAStream(t *testing.T) {
 	})
 	t.Logf("after %v", time.Since(begin))
 	w.do(func() { v := w.sales["drop"]; v.Left = 7; w.sales["drop"] = v })
-	for got := staying(); got != `left {"left":7}`; got = staying() {
+	for got := staying(); got != `left {"left":7,"stock":100}`; got = staying() {
 		if got == "end" {
 			t.Fatal("the stream of a connected client has ended")
 		}

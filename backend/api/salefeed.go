@@ -121,7 +121,7 @@ func (s *saleFeeds) read(f *saleFeed) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if v.State != f.latest.State || v.Left != f.latest.Left {
+	if v.State != f.latest.State || v.Left != f.latest.Left || v.Stock != f.latest.Stock {
 		close(f.changed)
 		f.changed = make(chan struct{})
 	}

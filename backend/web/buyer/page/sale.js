@@ -200,15 +200,11 @@ setInterval(() => {
   show(now);
 }, 250);
 let reported = now.sale.state; // by the server, not by a refusal
-let restockTimer = 0; // of a request
 const requestSale = watchSale((update) => {
   const before = now.sale.state;
   if (update.state) now.sale.state = reported = update.state;
-  // No event has the stock: if there are more units left, they may be new ones.
-  if (update.left > now.sale.left) restockTimer ||= setTimeout(() => { restockTimer = 0; if (!document.hidden) requestSale(); }, spread(5000));
   if (typeof update.left === 'number') now.sale.left = update.left;
   if (typeof update.stock === 'number') now.sale.stock = update.stock;
-  now.sale.stock = Math.max(now.sale.stock, now.sale.left);
   if (update.opens_at) now.sale.opens = Date.parse(update.opens_at);
   if (update.closes_at !== undefined) now.sale.closes = update.closes_at ? Date.parse(update.closes_at) : 0;
   const outdated = now.tone === 'bad' ? now.sale.state !== before : now.sale.state === 'open';
