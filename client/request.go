@@ -39,13 +39,11 @@ func (c *conn) Do(ctx context.Context, r Request, out any) error {
 	return err
 }
 
-// get requests path and returns the decoded response.
 func get[T any](ctx context.Context, c *conn, path string) (out T, err error) {
 	err = c.Do(ctx, Request{Method: http.MethodGet, Path: path}, &out)
 	return out, err
 }
 
-// post sends body to path and returns the decoded response.
 func post[T any](ctx context.Context, c *conn, path string, body any) (out T, err error) {
 	err = c.Do(ctx, Request{Method: http.MethodPost, Path: path, Body: body}, &out)
 	return out, err

@@ -61,7 +61,6 @@ func VerifyWebhook(secret string, header http.Header, body []byte) (Webhook, err
 	return w, nil
 }
 
-// maxWebhook is the maximum size of a webhook in bytes.
 const maxWebhook = 1 << 20
 
 // WebhookHandler returns a handler that verifies webhooks and passes them to handle, concurrently. It responds with 400

@@ -169,7 +169,6 @@ func post(path string, body any) client.Request {
 	return client.Request{Method: http.MethodPost, Path: path, Body: body}
 }
 
-// adminPath returns the path of a resource of the admin API.
 func adminPath(parts ...string) string {
 	path := "/admin/v1"
 	for _, part := range parts {
@@ -203,7 +202,6 @@ func (o *adminClient) each(names []string, do func(name string) (became string, 
 	return failed
 }
 
-// postEach posts body to the path of each name.
 func (o *adminClient) postEach(
 	ctx context.Context, names []string, became string, body any, path func(name string) string,
 ) error {

@@ -21,7 +21,6 @@ import (
 	"sluice/internal/token"
 )
 
-// backendFlags configure a backend.
 type backendFlags struct {
 	stores        assemble.StoresConfig
 	cfg           assemble.BackendConfig

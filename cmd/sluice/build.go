@@ -6,7 +6,6 @@ import (
 	"runtime/debug"
 )
 
-// build describes this program.
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"` // "" if it was built without the repository

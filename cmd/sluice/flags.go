@@ -80,7 +80,6 @@ func (f *flagSet) metrics(to *string) {
 	})
 }
 
-// redis declares the URL of Redis.
 func (f *flagSet) redis(to *string) {
 	f.str(to, "redis", envRedis, "", "Redis of the stock and the queue, redis://host:port/db, "+
 		"unix:///path?db=N, redis://sentinel:26379/db?master_name=NAME, or redis+cluster://host:port,host:port")
@@ -114,7 +113,6 @@ func (m *problems) checkLimitRedis(name, raw string) {
 	m.checkRedis(name, raw)
 }
 
-// database declares the URL of the database.
 func (f *flagSet) database(to *string) {
 	f.str(to, "database", envDatabase, "", "order store, postgres://... or sqlite:...")
 	f.check(func(bad *problems) {
@@ -243,7 +241,6 @@ func parseOrigin(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// shortSecret returns the error of a token secret that is too short.
 func shortSecret(secret string) error {
 	return usage("%s has %d bytes: it must hold at least %d", envSecret, len(secret), token.MinSecret)
 }

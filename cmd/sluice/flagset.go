@@ -17,7 +17,6 @@ import (
 // problems collects all errors of a command line, so that they are reported together.
 type problems []string
 
-// add adds an error, once.
 func (m *problems) add(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(*m, text) {
 		*m = append(*m, text)
@@ -61,7 +60,6 @@ func (p *program) flags(c *cobra.Command) *flagSet {
 	return f
 }
 
-// check adds a check.
 func (f *flagSet) check(check func(bad *problems)) { f.checks = append(f.checks, check) }
 
 // env returns the value of a variable, and the help of its flag with the variable's name.

@@ -13,7 +13,6 @@ import (
 	"sluice/lua"
 )
 
-// gatewayFlags configure `gateway`.
 type gatewayFlags struct {
 	edgeFlags
 	cfg             gateway.Config

@@ -22,7 +22,6 @@ import (
 	"sluice/internal/plural"
 )
 
-// groupFlags configure the groups of this program.
 type groupFlags struct {
 	cfg           assemble.GroupConfig
 	points, vapid string

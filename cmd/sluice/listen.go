@@ -13,7 +13,6 @@ import (
 	"sluice/internal/unixsocket"
 )
 
-// listen declares the address of a listener.
 func (f *flagSet) listen(to *string, name, env, def, help string) {
 	f.str(to, name, env, def, help)
 	f.check(func(bad *problems) {

@@ -53,7 +53,6 @@ comments and on standard error. Compare the result with recorded traffic: sluice
 	}
 }
 
-// printFindings prints each finding as one line.
 func (p *program) printFindings(all policy.Findings) {
 	for _, f := range all {
 		fmt.Fprintln(p.errOut, visible(oneLine(f)))
@@ -123,7 +122,6 @@ func parseSize(text string) (int64, error) {
 	return int64(n * unit), nil
 }
 
-// policyCheck is the result of policy check.
 type policyCheck struct {
 	File     string          `json:"file"`
 	Valid    bool            `json:"valid"` // with --strict: and without warnings
@@ -144,7 +142,6 @@ func checkPolicy(file string, size policy.Sizing) policyCheck {
 	return found
 }
 
-// printCheck prints the result as text.
 func (p *program) printCheck(found policyCheck) {
 	p.printFindings(found.Errors)
 	for i := range found.Warnings {

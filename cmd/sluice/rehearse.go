@@ -24,7 +24,6 @@ import (
 	"sluice/internal/token"
 )
 
-// rehearseFlags are the flags of sluice rehearse.
 type rehearseFlags struct {
 	rehearsal.Config
 	target, curve, out     string
@@ -151,7 +150,6 @@ func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	}
 }
 
-// rehearsalTarget returns the URL of the edge.
 func (o *adminClient) rehearsalTarget(target string) (*url.URL, error) {
 	if target == "" {
 		at, err := dataDir(o.data).server()
@@ -256,7 +254,6 @@ be repeated.`,
 	}
 }
 
-// rehearsals returns the ids of all rehearsals.
 func (o *adminClient) rehearsals(ctx context.Context) (ids []string, err error) {
 	var answer struct{ Rehearsals []client.AdminSale }
 	err = o.do(ctx, get(adminPath("rehearsals")), &answer)
@@ -298,7 +295,6 @@ type removedJSON struct {
 	Orders int64  `json:"orders"`
 }
 
-// removeRehearsal removes a copy.
 func (o *adminClient) removeRehearsal(ctx context.Context, id string) (r removedJSON, err error) {
 	err = o.do(ctx, post(adminPath("rehearsals", id, "remove"), struct{}{}), &r)
 	return r, err

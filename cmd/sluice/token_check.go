@@ -13,7 +13,6 @@ import (
 	"sluice/internal/token"
 )
 
-// tokenVerdict is the result of a check.
 type tokenVerdict struct {
 	Valid     bool       `json:"valid"`
 	User      string     `json:"user,omitempty"`

@@ -25,7 +25,6 @@ import (
 	"sluice/lua"
 )
 
-// upFlags configure `up`.
 type upFlags struct {
 	backendFlags
 	group        groupFlags

@@ -202,7 +202,6 @@ func addAlias(c *cobra.Command) {
 	}
 }
 
-// versionCommand prints the version of the program.
 func (p *program) versionCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{

@@ -141,7 +141,6 @@ func (r *Receiver) receive(datagram []byte) {
 	r.spans.Record(&l.Request)
 }
 
-// writeMetrics writes the metrics to a connection.
 func (r *Receiver) writeMetrics(conn net.Conn) {
 	_ = conn.SetWriteDeadline(time.Now().Add(scrapeTimeout))
 	families, _ := r.metrics.Gather() // exports the part that could be gathered

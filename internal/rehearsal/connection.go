@@ -128,7 +128,6 @@ func (x *edge) takeIdle() net.Conn {
 	return conn
 }
 
-// close closes the connection.
 func (l *connection) close() {
 	if l.conn != nil {
 		_ = l.conn.Close()
@@ -149,7 +148,6 @@ func (l *connection) release() {
 	<-l.slots
 }
 
-// closeIdle closes all idle connections.
 func (x *edge) closeIdle() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

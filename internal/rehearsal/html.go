@@ -40,7 +40,6 @@ var functions = htmltemplate.Funcs{
 	"clock": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
 }
 
-// figure is a plot on the page.
 type figure struct {
 	Title  string
 	Legend []plot.Series

@@ -127,7 +127,6 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return report, err
 }
 
-// run is a rehearsal in progress.
 type run struct {
 	Config
 	tally   *tally
@@ -172,7 +171,6 @@ func (r *run) signing() (time.Duration, error) {
 	return 2 * time.Since(begun) / some * time.Duration(r.Workload.Buyers), nil
 }
 
-// setStep reports the current step.
 func (r *run) setStep(what string) {
 	r.step.Store(what)
 	r.Progress(r.progress())

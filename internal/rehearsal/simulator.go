@@ -29,7 +29,6 @@ func (r *run) until(ctx context.Context, at time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// simulate sends the requests of the actor.
 func (p *player) simulate(ctx context.Context) {
 	p.conn, p.resp = p.edge.open(p.Address), fasthttp.AcquireResponse()
 	defer p.conn.close()
@@ -104,7 +103,6 @@ func (p *player) bot(ctx context.Context) {
 	}
 }
 
-// result is the result of a purchase request.
 type result struct {
 	outcome    Outcome
 	order      string

@@ -58,7 +58,6 @@ func (c Workload) PeakRate() float64 {
 func (c Workload) bots() int     { return int(float64(c.Buyers)*c.Bots + 0.5) }
 func (c Workload) shoppers() int { return c.Buyers - c.bots() }
 
-// kind is the behavior of a simulated buyer.
 type kind int
 
 // The kinds.
@@ -82,7 +81,6 @@ const (
 	farmAddress = 0
 )
 
-// actor is a simulated buyer.
 type actor struct {
 	At      time.Duration // arrival, relative to the opening; negative for bots
 	Kind    kind
