@@ -148,15 +148,12 @@ func (o *adminClient) webhookChange() *cobra.Command {
 		Example: `  sluice webhook change ep_k3jx5 --url https://shop.example/v2 --sale ''`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{"reason": why}
-			for flag, setting := range map[string]struct {
-				name  string
-				value any
-			}{
-				"url": {"url", target}, "title": {"title", title},
-				"type": {"types", append([]string{}, types...)}, "sale": {"sales", append([]string{}, sales...)},
-			} {
-				if cmd.Flags().Changed(flag) {
-					body[setting.name] = setting.value
+			settings := map[string]any{
+				"url": target, "title": title, "types": append([]string{}, types...), "sales": append([]string{}, sales...),
+			}
+			for name, value := range settings {
+				if cmd.Flags().Changed(strings.TrimSuffix(name, "s")) { // types is a list of --type
+					body[name] = value
 				}
 			}
 			if len(body) == 1 {
