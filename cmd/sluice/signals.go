@@ -74,8 +74,12 @@ func isStopped(c *cobra.Command, err error) bool {
 
 // untilHangup returns a context that SIGHUP ends too, as SIGTERM does: when its terminal is closed, a process finishes
 // its work. It leaves the signal to commands that handle it, and ignored if the process was started so, as nohup does.
+// A command that runs until a signal continues when the reader of its output ends: it ignores SIGPIPE.
 func untilHangup(ctx context.Context, root *cobra.Command, args []string) (context.Context, context.CancelFunc) {
 	c, _, err := root.Find(args)
+	if _, serves := c.Annotations[runsUntilSignal]; serves {
+		signal.Ignore(syscall.SIGPIPE)
+	}
 	if err != nil || c.Annotations[handlesHangup] != "" || signal.Ignored(syscall.SIGHUP) {
 		return ctx, func() {}
 	}

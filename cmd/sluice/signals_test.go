@@ -215,6 +215,36 @@ func TestStopWithoutAReaderOfTheLog(t *testing.T) {
 	}
 }
 
+// A gateway continues when the reader of its access log has ended, as that of sluice gateway --access-log - | rotate.
+func TestGatewayWithoutAReaderOfItsAccessLog(t *testing.T) {
+	t.Parallel()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	address := testenv.FreeAddress(t)
+	c := &child{t: t, log: &testenv.Buffer{}, ended: make(chan struct{})}
+	c.Cmd = exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
+	c.Env = append(os.Environ(), envSecret+"="+testSecret, childArguments+"="+strings.Join([]string{
+		"gateway", "--listen", address, "--upstream", "http://127.0.0.1:1", "--access-log", "-"}, "\n"))
+	c.Stdout, c.Stderr = writer, c.log
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	writer.Close()
+	go func() { c.err = c.Wait(); close(c.ended) }()
+	c.awaitLog("edge listening")
+	for _, log := range []string{"writing the access log failed", ""} {
+		if status := statusOf(t.Context(), "http://"+address+"/v1/sales"); status != http.StatusServiceUnavailable {
+			t.Errorf("status %d, want 503", status)
+		}
+		c.awaitLog(log)
+	}
+	c.signal(syscall.SIGTERM)
+	c.ends()
+}
+
 // A terminal that is closed ends the reader of a log as Ctrl-C does.
 func TestHangupWithoutAReaderOfTheLog(t *testing.T) {
 	_, restore := received(syscall.SIGHUP) // under nohup it would be ignored
