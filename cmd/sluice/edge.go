@@ -58,6 +58,7 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 		}
 	})
 	f.metrics(&cfg.Status)
+	f.check(func(bad *problems) { bad.checkDistinct("metrics", cfg.Status, flags.listen) }) // nginx would accept it
 	f.StringVar(&cfg.Binary, "nginx", "", "nginx or openresty binary (default: searched)")
 	f.BoolVarP(&check, "test", "t", false, "check the configuration and the policy, and exit")
 	c.PersistentFlags().StringVar(&cfg.Prefix, "prefix", "",

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"sluice/internal/unixsocket"
@@ -39,6 +40,13 @@ func (m *problems) checkHostPort(flag, addr, examples string) {
 		m.add("--%s %q: want host:port, such as %s", flag, addr, examples)
 	} else if number, err := strconv.Atoi(port); err == nil && number > math.MaxUint16 {
 		m.add("--%s %q: a port is at most %d", flag, addr, math.MaxUint16)
+	}
+}
+
+// checkDistinct checks that the address of a flag is not that of --listen.
+func (m *problems) checkDistinct(flag, addr, listen string) {
+	if addr == listen && !strings.HasSuffix(addr, ":0") {
+		m.add("--listen and --%s are both %s: want two addresses", flag, addr)
 	}
 }
 

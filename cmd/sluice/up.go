@@ -72,9 +72,7 @@ SIGKILL loses none of them. Admin commands and "sluice token" read the addresses
 		if flags.stores.Database != "" {
 			bad.checkDatabase(f.source("database", envDatabase), flags.stores.Database)
 		}
-		if flags.listen == flags.admin && !strings.HasSuffix(flags.listen, ":0") {
-			bad.add("--listen and --admin are both %s: want two addresses", flags.listen)
-		}
+		bad.checkDistinct("admin", flags.admin, flags.listen)
 		flags.group.vapid = p.getenv(envVAPID)
 		flags.group.cfg.WebPush.Contact = cmp.Or(flags.group.cfg.WebPush.Contact, unknownContact)
 		flags.group.finish(p.getenv, bad)
