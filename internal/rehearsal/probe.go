@@ -67,20 +67,16 @@ func (x *edge) testForwarded(ctx context.Context) error {
 
 // listSales requests the list of sales, to which every limit by address applies.
 func (x *edge) listSales(ctx context.Context, l *connection) (status int, err error) {
-	resp := fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseResponse(resp)
-	if err := l.send(ctx, call{method: "GET", path: "/v1/sales"}, resp); err != nil {
-		return 0, err
-	}
-	return resp.StatusCode(), nil
+	var resp fasthttp.Response
+	err = l.send(ctx, call{method: "GET", path: "/v1/sales"}, &resp)
+	return resp.StatusCode(), err
 }
 
 // isBackend reports whether the target answers a request that edges reject: it is a backend, without an edge.
 func (x *edge) isBackend(ctx context.Context) bool {
 	l := x.open(maxProbes)
 	defer l.close()
-	resp := fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseResponse(resp)
-	err := l.send(ctx, call{method: "HEAD", path: "/.sluice/signals"}, resp)
+	var resp fasthttp.Response
+	err := l.send(ctx, call{method: "HEAD", path: "/.sluice/signals"}, &resp)
 	return err == nil && bytes.HasPrefix(resp.Header.ContentType(), []byte("text/event-stream"))
 }
