@@ -26,18 +26,14 @@ var figures = []figure{
 	{"request to take, p50", func(r Row) string { return span(r.P50) }, nil},
 	{"request to take, p99", func(r Row) string { return span(r.P99) }, func(r Row) float64 { return float64(r.P99) }},
 	{"memory per waiting message", func(r Row) string { return size(r.Memory) }, func(r Row) float64 { return r.Memory }},
-	{"Redis CPU per message", func(r Row) string {
-		if r.CPU == 0 {
-			return "none"
-		}
-		return span(r.CPU)
-	}, func(r Row) float64 { return float64(r.CPU) }},
-	{"append-only file per message", func(r Row) string {
-		if r.AOF < 0 {
-			return "none"
-		}
-		return size(r.AOF)
-	}, func(r Row) float64 { return r.AOF }},
+	{
+		"Redis CPU per message",
+		func(r Row) string { return either(r.CPU == 0, "none", span(r.CPU)) }, func(r Row) float64 { return float64(r.CPU) },
+	},
+	{
+		"append-only file per message",
+		func(r Row) string { return either(r.AOF < 0, "none", size(r.AOF)) }, func(r Row) float64 { return r.AOF },
+	},
 	{"worker killed: lost, delivered twice", func(r Row) string {
 		return fmt.Sprintf("%d, %d of %d", r.Worker.Lost, r.Worker.Twice, r.Worker.Messages)
 	}, nil},
