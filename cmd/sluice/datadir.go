@@ -128,11 +128,7 @@ func (d dataDir) server() (server, error) {
 }
 
 func (d dataDir) setServer(s server) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	return d.write(serverFile, append(b, '\n'))
+	return createFile(d.path(serverFile), 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) })
 }
 
 // claims returns c with the claims of the sluice up that uses the directory in place of empty ones.
