@@ -27,10 +27,10 @@ def verify(secret, headers, body):
 
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
-        size = int(self.headers.get("Content-Length") or 0)
-        if size > 1 << 20:
+        size = self.headers.get("Content-Length", "0")
+        if not (size.isascii() and size.isdigit()) or int(size) > 1 << 20:
             return self.respond(413)
-        body = self.rfile.read(size)
+        body = self.rfile.read(int(size))
         if not verify(os.environ["WEBHOOK_SECRET"], self.headers, body):
             return self.respond(401)
         webhook_id = self.headers["webhook-id"]

@@ -57,6 +57,23 @@ func TestShellExampleRepeatsOnlyWhatCanSucceed(t *testing.T) {
 	}
 }
 
+// A negative length would read all that the client sends, and any other text would raise an error.
+func TestPythonExampleRejectsInvalidLengths(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip(err)
+	}
+	const program = `import webhook
+for size in ("-1", "x", "1048577"):
+    handler = object.__new__(webhook.Handler)
+    handler.headers, handler.respond = {"Content-Length": size}, print
+    handler.do_POST()`
+	cmd := exec.Command("python3", "-B", "-c", program)
+	cmd.Dir = filepath.Join(root, "docs/examples")
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "413\n413\n413\n" {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
 // contentOf returns the content of a file, "" if it does not exist.
 func contentOf(t *testing.T, dir, name string) string {
 	t.Helper()
