@@ -18,15 +18,14 @@ func addCompletion(root *cobra.Command) {
 	}
 	c.RunE = help            // or an unknown shell would be shown the help, and exit 0
 	c.Args, c.Long = nil, "" // see wrapArgs; the rest repeats the Short
-	for shell, example := range map[string]string{
+	examples := map[string]string{
 		"bash":       "  source <(sluice completion bash)",
 		"zsh":        `  sluice completion zsh > "${fpath[1]}/_sluice"`,
 		"fish":       "  sluice completion fish > ~/.config/fish/completions/sluice.fish",
 		"powershell": "  sluice completion powershell | Out-String | Invoke-Expression",
-	} {
-		if sub, _, err := c.Find([]string{shell}); err == nil {
-			sub.Args, sub.Long, sub.Example = nil, "", example
-		}
+	}
+	for _, sub := range c.Commands() {
+		sub.Args, sub.Long, sub.Example = nil, "", examples[sub.Name()]
 	}
 }
 
