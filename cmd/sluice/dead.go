@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"sluice/backend/admin/adminhttp"
 	"sluice/backend/events"
@@ -109,14 +108,9 @@ func (f *deadFilter) add(c *cobra.Command) {
 	flags.BoolVar(&f.DryRun, "dry-run", false, "only list the matching orders")
 }
 
-// read checks the flags and parses their times. An empty filter would select more than was intended.
-func (f *deadFilter) read(flags *pflag.FlagSet, now time.Time) error {
+// read parses the times of the flags.
+func (f *deadFilter) read(now time.Time) error {
 	var bad problems
-	for _, name := range []string{"sale", "error-contains", "died-after", "died-before"} {
-		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() == "" { // a variable of a script that is not set
-			bad.add("--%s is empty: name a value, or leave it out", name)
-		}
-	}
 	for _, when := range []struct {
 		flag, text string
 		to         **time.Time
@@ -182,8 +176,9 @@ func became(s client.Settled) string {
 func (o *deadClient) deadSettle(c *cobra.Command, verb string, became func(client.Settled) string) *cobra.Command {
 	var f deadFilter
 	f.add(c)
+	o.p.flags(c).filled("sale", "error-contains", "died-after", "died-before") // without one, more would be settled
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := f.read(cmd.Flags(), time.Now()); err != nil {
+		if err := f.read(time.Now()); err != nil {
 			return err
 		}
 		switch {

@@ -84,6 +84,17 @@ func (f *flagSet) str(to *string, name, env, def, help string) {
 	f.StringVar(to, name, cmp.Or(value, def), help)
 }
 
+// filled rejects empty values of flags, which are usually those of a variable of a script that is not set.
+func (f *flagSet) filled(names ...string) {
+	f.check(func(bad *problems) {
+		for _, name := range names {
+			if flag := f.Lookup(name); flag.Changed && flag.Value.String() == "" {
+				bad.add("--%s is empty: name a value, or leave it out", name)
+			}
+		}
+	})
+}
+
 // list declares a repeatable string, with its default from a variable, separated by commas.
 func (f *flagSet) list(to *[]string, name, env, help string) {
 	value, help := f.env(env, help)

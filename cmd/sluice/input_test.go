@@ -37,11 +37,17 @@ func TestDescriptionMustBeUTF8(t *testing.T) {
 	wantUsage(t, want, "sale", "describe", "shoe", "--description", file)
 }
 
-// A filter is empty if a variable of a script is not set. Without it, more dead orders would be settled.
-func TestEmptyFilterOfDeadOrdersIsRejected(t *testing.T) {
+// A value is empty if a variable of a script is not set. Without it, more dead orders would be settled, a repeated
+// command would create or add again, and a sale would not end.
+func TestEmptyValueIsRejected(t *testing.T) {
+	const empty = " is empty: name a value, or leave it out"
+	for _, flag := range []string{"id", "closes"} {
+		wantUsage(t, "--"+flag+empty, "sale", "create", "--title", "x", "--stock", "1", "--price", "1EUR", "--"+flag, "")
+	}
+	wantUsage(t, "--key"+empty, "sale", "restock", "shoe", "--add", "1", "--key", "")
 	for _, flag := range []string{"sale", "error-contains", "died-after", "died-before"} {
 		for _, verb := range []string{"retry", "cancel"} {
-			wantUsage(t, "--"+flag+" is empty: name a value, or leave it out", "dead", verb, "--all", "--"+flag, "")
+			wantUsage(t, "--"+flag+empty, "dead", verb, "--all", "--"+flag, "")
 		}
 	}
 }

@@ -77,6 +77,7 @@ func (o *adminClient) saleCreate() *cobra.Command {
 		"time after which an unpaid order is cancelled and its unit is sold again, such as 15m (default: no limit)")
 	f.StringVar(&closes, "closes", "", "closing time: RFC 3339, or a duration from now (default: never)")
 	f.details(&s.Details)
+	f.filled("id", "closes")
 	f.check(func(bad *problems) {
 		if s.Title == "" {
 			bad.add("--title is missing: want the title for buyers, such as --title Shoe")
@@ -221,6 +222,7 @@ func (o *adminClient) saleRestock() *cobra.Command {
 			bad.add("--key %q: want at most 255 printable ASCII characters", key)
 		}
 	})
+	f.filled("key")
 	f.StringVar(&key, "key", "", "idempotency key: a restock with a used key adds nothing (default: a new key)")
 	return c
 }
