@@ -183,6 +183,7 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 		"every connection begins with a PROXY header (v1 or v2), used if it comes from the policy's trusted_proxies")
 	f.StringVar(&to.TLSCert, "tls-cert", "", "certificate with its chain, PEM: serve "+spoken)
 	f.StringVar(&to.TLSKey, "tls-key", "", "private key of --tls-cert, PEM")
+	f.filled("tls-cert", "tls-key")
 	f.check(func(bad *problems) {
 		for _, err := range to.Shared.Check() {
 			bad.add("%v", err)

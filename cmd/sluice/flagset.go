@@ -88,7 +88,12 @@ func (f *flagSet) str(to *string, name, env, def, help string) {
 func (f *flagSet) filled(names ...string) {
 	f.check(func(bad *problems) {
 		for _, name := range names {
-			if flag := f.Lookup(name); flag.Changed && flag.Value.String() == "" {
+			flag := f.Lookup(name)
+			empty := flag.Value.String() == ""
+			if list, is := flag.Value.(pflag.SliceValue); is {
+				empty = len(list.GetSlice()) == 0
+			}
+			if flag.Changed && empty {
 				bad.add("--%s is empty: name a value, or leave it out", name)
 			}
 		}

@@ -38,12 +38,18 @@ func TestDescriptionMustBeUTF8(t *testing.T) {
 }
 
 // A value is empty if a variable of a script is not set. Without it, more dead orders would be settled, a repeated
-// command would create or add again, and a sale would not end.
+// command would create or add again, a sale would not end, an endpoint would receive the events of all sales, and an
+// edge would serve without TLS.
 func TestEmptyValueIsRejected(t *testing.T) {
 	const empty = " is empty: name a value, or leave it out"
 	for _, flag := range []string{"id", "closes"} {
 		wantUsage(t, "--"+flag+empty, "sale", "create", "--title", "x", "--stock", "1", "--price", "1EUR", "--"+flag, "")
 	}
+	for _, flag := range []string{"type", "sale"} {
+		wantUsage(t, "--"+flag+empty, "webhook", "add", "https://shop.example", "--"+flag, "")
+	}
+	wantUsage(t, "--tls-cert"+empty+"; --tls-key"+empty,
+		"gateway", "--upstream", "127.0.0.1:1", "--tls-cert", "", "--tls-key", "")
 	wantUsage(t, "--key"+empty, "sale", "restock", "shoe", "--add", "1", "--key", "")
 	for _, flag := range []string{"sale", "error-contains", "died-after", "died-before"} {
 		for _, verb := range []string{"retry", "cancel"} {

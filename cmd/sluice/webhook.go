@@ -76,6 +76,7 @@ func (o *adminClient) webhookAdd() *cobra.Command {
 		},
 	}
 	webhookFlagsOf(c, &title, &types, &sales, &why)
+	o.p.flags(c).filled("type", "sale")
 	c.Flags().BoolVar(&strict, "strict", false,
 		"send one delivery at a time, in the order of all events (default: in order per order)")
 	return c
