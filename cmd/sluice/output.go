@@ -14,7 +14,7 @@ func openOutput(path string, flags int, mode fs.FileMode) (file *os.File, whole 
 	name := path
 	info, err := os.Lstat(path)
 	if whole = err != nil || info.Mode().IsRegular(); whole {
-		name += ".tmp"
+		name += ".sluice-tmp"
 	}
 	file, err = os.OpenFile(name, os.O_CREATE|os.O_WRONLY|flags, mode)
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
