@@ -194,8 +194,8 @@ func TestTallySeparatesShoppersAndBots(t *testing.T) {
 	if n := c.all.total; n != 3 {
 		t.Errorf("%d responses to shoppers, want 3", n)
 	}
-	if got := c.rules["ip"]; got != [2]int64{1, 1} {
-		t.Errorf("limits %v", got)
+	if got := c.rules["ip"]; *got != [2]int64{1, 1} {
+		t.Errorf("limits %v", *got)
 	}
 	if s := c.seconds[-1]; s == nil || s.sent[Refused] != 1 {
 		t.Errorf("the second before the opening: %+v", s)

@@ -82,8 +82,8 @@ type tally struct {
 	all        histogram // of shoppers with a response
 	sendDelay  histogram
 	pageViews  histogram
-	rows       histogram           // from the 202 until the order is a row
-	rules      map[string][2]int64 // shoppers, bots
+	rows       histogram            // from the 202 until the order is a row
+	rules      map[string]*[2]int64 // shoppers, bots
 	seconds    map[int]*second
 	orders     map[string]string // order -> buyer
 	overLimit  []string          // buyers with several orders
@@ -97,7 +97,7 @@ type tally struct {
 
 func newTally() *tally {
 	return &tally{
-		shoppers: map[Outcome]*histogram{}, bots: map[Outcome]*histogram{}, rules: map[string][2]int64{},
+		shoppers: map[Outcome]*histogram{}, bots: map[Outcome]*histogram{}, rules: map[string]*[2]int64{},
 		seconds: map[int]*second{}, orders: map[string]string{}, held: map[string]string{},
 	}
 }
@@ -106,15 +106,12 @@ func (t *tally) add(a response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests++
-	by := t.shoppers
+	by, i := t.shoppers, 0
 	if a.kind.Bot() {
-		by = t.bots
+		by, i = t.bots, 1
 	}
-	if by[a.outcome] == nil {
-		by[a.outcome] = &histogram{}
-	}
-	by[a.outcome].note(a.took)
-	s := t.second(a.at)
+	entry(by, a.outcome).note(a.took)
+	s := entry(t.seconds, int(math.Floor(a.at.Seconds()))) // negative before the opening
 	s.sent[a.outcome.Of()]++
 	if !a.kind.Bot() {
 		t.sendDelay.note(a.late) // a bot may be late because of its previous response
@@ -124,13 +121,7 @@ func (t *tally) add(a response) {
 		s.shoppers.note(a.took)
 	}
 	if a.outcome == Limited {
-		n := t.rules[a.rule]
-		if a.kind.Bot() {
-			n[1]++
-		} else {
-			n[0]++
-		}
-		t.rules[a.rule] = n
+		entry(t.rules, a.rule)[i]++
 	}
 	switch ended := a.at + a.took; {
 	case a.outcome == Accepted:
@@ -140,15 +131,12 @@ func (t *tally) add(a response) {
 	}
 }
 
-// second returns the entry of a time. Seconds before the opening are negative.
-func (t *tally) second(at time.Duration) *second {
-	i := int(math.Floor(at.Seconds()))
-	s := t.seconds[i]
-	if s == nil {
-		s = &second{}
-		t.seconds[i] = s
+// entry returns the value of a key, which it adds if there is none.
+func entry[K comparable, V any](m map[K]*V, key K) *V {
+	if m[key] == nil {
+		m[key] = new(V)
 	}
-	return s
+	return m[key]
 }
 
 // won records an accepted order, which may be repeated.
