@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strconv"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"sluice/backend/redis/redisconn"
 	"sluice/client"
+	"sluice/internal/address"
 	"sluice/internal/assemble"
 	"sluice/internal/plural"
 )
@@ -116,8 +116,7 @@ does not create it, migrate it or wait for it.`,
 	f.stores(&stores)
 	f.StringVar(&to, "to", "", "master to move the shard to, host:port, as sluice shard list shows it")
 	f.check(func(bad *problems) {
-		host, port, err := net.SplitHostPort(to)
-		if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || host == "" {
+		if host, _, err := address.Split(to); err != nil || host == "" {
 			bad.add("--to %q: want the address of a master, host:port", to)
 		}
 		if stores.Redis != "" && !redisconn.IsCluster(stores.Redis) {
