@@ -43,6 +43,7 @@ func TestAdminConsole(t *testing.T) {
 		{"RepeatsARestock", consoleRepeatsARestock},
 		{"ReturnsTheFocus", consoleReturnsTheFocus},
 		{"TwoAdmins", consoleTwoAdmins},
+		{"BackToThePage", consoleBackToThePage},
 		{"KeyboardAlone", consoleKeyboardAlone},
 		{"OtherOriginsDoNothing", consoleOtherOrigins},
 		{"TitlesAreText", consoleTitlesAreText},
@@ -450,6 +451,32 @@ func consoleTwoAdmins(t *testing.T, s *shop) {
 	}
 	ann.clean()
 	ben.clean()
+}
+
+// Back, and a reload, show the page of a long list that the admin has left. A new filter shows the first page.
+func consoleBackToThePage(t *testing.T, s *shop) {
+	s.sql(`INSERT INTO admin_log (actor, action, target) SELECT 'paging', 'sale.pause', 'row-' || n FROM generate_series(1, 120) n`)
+	b := s.atConsole(t, newPerson(t), "ann", "log?actor=paging")
+	row := func(text string) {
+		t.Helper()
+		b.await(text, `document.querySelector("tbody td:nth-child(4)")?.textContent === `+quote(text))
+	}
+	row("row-120")
+	b.text("Next")
+	row("row-70")
+	b.click(`document.querySelector("tbody a")`)
+	b.await("the page of the sale", `location.pathname === "/admin/sales/row-70"`)
+	b.eval(`void setTimeout(() => history.back())`) // the response arrives before the navigation
+	row("row-70")
+	b.text("Next")
+	row("row-20")
+	b.reload()
+	row("row-20")
+	b.text("Previous")
+	row("row-70")
+	b.enter("target", "row-9")
+	row("row-9")
+	b.clean()
 }
 
 // A person without a mouse signs in, finds a sale and pauses it.

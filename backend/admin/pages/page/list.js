@@ -11,7 +11,8 @@ function list({ head, label, load, pick, row, empty }) {
   const table = tableOf(label, head, body);
   const el = h('div', { class: 'list' }, table, note, pages);
   // trail has the cursors of the pages up to the one that is shown, wanted those up to the one requested last.
-  let trail = [''], wanted = trail, next = '', turn = 0, rows = [];
+  let trail = [''], wanted = trail, next = '', turn = 0, rows = [], kept = history.state?.trail;
+  const restart = () => { show(kept || ['']); kept = null; };
 
   async function show(to) {
     const mine = ++turn;
@@ -33,6 +34,7 @@ function list({ head, label, load, pick, row, empty }) {
       return;
     }
     trail = to;
+    history.replaceState({ trail }, ''); // for Back and a reload
     next = found.next ? String(found.next) : '';
     rows = found.rows;
     fill(body, rows.flatMap(row));
@@ -42,7 +44,7 @@ function list({ head, label, load, pick, row, empty }) {
     more.disabled = !next;
     el.dispatchEvent(new CustomEvent('shown', { detail: rows }));
   }
-  return { el, table, reload: () => show(wanted), restart: () => show(['']), hasNext: () => next !== '', forward: () => show([...trail, next]), rows: () => rows, setNote: (text) => { note.textContent = text; } };
+  return { el, table, reload: () => show(wanted), restart, rows: () => rows };
 }
 
 // search is a form that keeps its fields in the URL, so that the URL can be shared.
