@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -73,18 +72,6 @@ func (q *Query) Number(name string) int64 {
 		q.Reject(name, "must be a whole number of at least 0")
 	}
 	return n
-}
-
-// Time takes an RFC 3339 time.
-func (q *Query) Time(name string) time.Time {
-	if !q.Has(name) {
-		return time.Time{}
-	}
-	at, err := time.Parse(time.RFC3339, q.Text(name))
-	if err != nil {
-		q.Reject(name, "must be a time such as 2026-11-27T10:00:00Z")
-	}
-	return at
 }
 
 const (
