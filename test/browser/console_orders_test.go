@@ -193,6 +193,13 @@ func consoleTimes(t *testing.T, s *shop) {
 	b.shows("1 Jul 2036, 10:00 UTC")
 	b.text("Restock") // the page is loaded again
 	b.text("Back")
+	b.visit(s.admin + "/admin/edge/policy")
+	b.await("the form", `document.querySelector("textarea[name=policy]")`)
+	b.enter("policy", "-- my policy")
+	b.eval(
+		`(() => { const at = document.querySelector("select.zone"); at.value = "Europe/Berlin"; at.dispatchEvent(new Event("change")); })()`,
+	)
+	b.says("toast", "The next page shows its times in this zone.")
 	b.clean()
 }
 

@@ -6,7 +6,7 @@ const zone = (() => {
   const name = chosen === 'UTC' ? 'UTC' : own;
   function choose(to) {
     try { localStorage.setItem('sluice-zone', to); } catch { /* the choice lasts for this page only */ }
-    location.reload();
+    if (hasInput()) toast('The next page shows its times in this zone.'); else location.reload();
   }
   return { own, name, choose };
 })();
