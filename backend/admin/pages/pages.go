@@ -5,7 +5,9 @@ package pages
 import (
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -16,33 +18,6 @@ import (
 
 //go:embed page
 var files embed.FS
-
-// scripts are joined into one file, in this order.
-var scripts = []string{
-	"page/api.js",
-	"page/element.js",
-	"page/format.js",
-	"page/zone.js",
-	"page/dialog.js",
-	"page/chart.js",
-	"page/list.js",
-	"page/live.js",
-	"page/overview.js",
-	"page/sales.js",
-	"page/sale.js",
-	"page/newsale.js",
-	"page/orders.js",
-	"page/refunds.js",
-	"page/dead.js",
-	"page/bulk.js",
-	"page/rehearsals.js",
-	"page/groups.js",
-	"page/webhooks.js",
-	"page/edge.js",
-	"page/policy.js",
-	"page/log.js",
-	"page/console.js",
-}
 
 // policy allows the console's own files only: no inline scripts or styles, no frames, no other hosts.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
@@ -59,29 +34,19 @@ type Pages struct {
 
 // New returns Pages.
 func New() (*Pages, error) {
-	p := &Pages{}
-	script, err := page.Script(files, scripts...)
-	if err != nil {
-		return nil, err
-	}
-	style, err := files.ReadFile("page/console.css")
-	if err != nil {
-		return nil, err
-	}
-	icon, err := files.ReadFile("page/icon.svg")
-	if err != nil {
-		return nil, err
-	}
+	names, err := fs.Glob(files, "page/*.js")
+	const last = "page/console.js" // calls what the other scripts define
+	names = append(slices.DeleteFunc(names, func(name string) bool { return name == last }), last)
+	script, scriptErr := page.Script(files, names...)
+	style, styleErr := files.ReadFile("page/console.css")
+	icon, iconErr := files.ReadFile("page/icon.svg")
+	decimals, decimalsErr := json.Marshal(money.Unusual())
+	templates, templatesErr := htmltemplate.Parse(files, "page/*.html", nil)
+	p := &Pages{templates: templates, decimals: string(decimals)}
 	p.script = p.assets.Add("console.js", "text/javascript; charset=utf-8", script)
 	p.style = p.assets.Add("console.css", "text/css; charset=utf-8", style)
 	p.icon = p.assets.Add("icon.svg", "image/svg+xml", icon)
-	decimals, err := json.Marshal(money.Unusual())
-	if err != nil {
-		return nil, err
-	}
-	p.decimals = string(decimals)
-	p.templates, err = htmltemplate.Parse(files, "page/*.html", nil)
-	return p, err
+	return p, errors.Join(err, scriptErr, styleErr, iconErr, decimalsErr, templatesErr)
 }
 
 // Asset returns a file by the last part of its URL.
