@@ -76,45 +76,27 @@ func New(cfg Config) (*Pages, error) {
 	); err != nil {
 		return nil, err
 	}
-	p := &Pages{cfg: cfg, texts: map[Lang]texts{}}
-	for _, lang := range langs {
-		text, err := files.ReadFile("text/" + string(lang) + ".json")
-		if err != nil {
-			return nil, err
-		}
-		var t texts
-		if err := json.Unmarshal(text, &t); err != nil {
-			return nil, fmt.Errorf("buyer: text/%s.json: %w", lang, err)
-		}
-		p.texts[lang] = t
-	}
-	style, err := files.ReadFile("page/page.css")
-	if err != nil {
-		return nil, err
-	}
-	p.style = htmltemplate.CSS(style)
-	p.policy = contentPolicy(page.StyleHash(style), cfg.FrameAncestors)
-	if err := p.addAssets(); err != nil {
-		return nil, err
-	}
-	p.templates, err = htmltemplate.Parse(files, "page/*.html", nil)
-	return p, err
-}
-
-const assetPath = "/assets/"
-
-func (p *Pages) addAssets() error {
 	script, scriptErr := page.Script(files, scripts...)
 	reload, reloadErr := page.Script(files, "page/reload.js")
+	style, styleErr := files.ReadFile("page/page.css")
 	icon, iconErr := files.ReadFile("page/icon.svg")
-	if err := errors.Join(scriptErr, reloadErr, iconErr); err != nil {
-		return err
+	templates, templatesErr := htmltemplate.Parse(files, "page/*.html", nil)
+	errs := []error{scriptErr, reloadErr, styleErr, iconErr, templatesErr}
+	p := &Pages{
+		cfg: cfg, templates: templates, texts: map[Lang]texts{}, style: htmltemplate.CSS(style),
+		policy: contentPolicy(page.StyleHash(style), cfg.FrameAncestors),
 	}
-	const javascript = "text/javascript; charset=utf-8"
+	for _, lang := range langs {
+		var t texts
+		text, err := files.ReadFile("text/" + string(lang) + ".json")
+		errs = append(errs, err, json.Unmarshal(text, &t))
+		p.texts[lang] = t
+	}
+	const assetPath, javascript = "/assets/", "text/javascript; charset=utf-8"
 	p.script = assetPath + p.assets.Add("sale.js", javascript, script)
 	p.reload = assetPath + p.assets.Add("reload.js", javascript, reload)
 	p.icon = assetPath + p.assets.Add("icon.svg", "image/svg+xml", icon)
-	return nil
+	return p, errors.Join(errs...)
 }
 
 // Asset returns a file by the last part of its URL, /assets/{name}.
