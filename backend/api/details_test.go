@@ -67,7 +67,8 @@ func TestPageHasDetails(t *testing.T) {
 	from := &fakeDetails{}
 	cfg.Details = from
 	s := serve(t, cfg)
-	if a := s.Do("GET", "/s/drop", ""); a.Status != 200 || !strings.Contains(a.Body, `<section class="about" dir="auto"><p>x</p>`) {
+	const about = `<section class="about" dir="auto"><p>x</p>`
+	if a := s.Do("GET", "/s/drop", ""); a.Status != 200 || !strings.Contains(a.Body, about) {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	w.do(func() { v := w.sales["drop"]; v.Version++; w.sales["drop"] = v })
