@@ -17,14 +17,14 @@ async function inSequence(rows, run) {
 
 // settleMatching settles all dead letters that match the filter, page by page on the server. Orders that fail again in the meantime are excluded,
 // so that a retry ends.
-async function settleMatching(verb, { error_contains: text, sale, order }, letters) {
+function settleMatching(verb, { error_contains: text, sale, order }, letters) {
   if (order) {
     toast('To settle one order, use the buttons in its row.');
     return;
   }
   const filter = { error_contains: text || undefined, sale: sale || undefined, died_before: live.now().toISOString(), all: !text && !sale };
   const what = [text && 'with the error “' + text + '”', sale && 'of the sale ' + sale].filter(Boolean).join(', ') || '(no filter)';
-  const got = await openDialog({ title: (verb === 'retry' ? 'Retry' : 'Cancel') + ' all dead letters ' + what + '?', text: verb === 'retry' ? 'The orders are queued again, without their failures.' : 'Their units go back on sale. This cannot be undone.', verb: verb === 'retry' ? 'Retry all' : 'Cancel all', danger: verb === 'cancel', fields: [reasonField],
+  change({ title: (verb === 'retry' ? 'Retry' : 'Cancel') + ' all dead letters ' + what + '?', text: verb === 'retry' ? 'The orders are queued again, without their failures.' : 'Their units go back on sale. This cannot be undone.', verb: verb === 'retry' ? 'Retry all' : 'Cancel all', danger: verb === 'cancel', fields: [reasonField],
     run: async (v, dialog) => {
       let done = 0, failed = 0, after;
       const down = [];
@@ -38,8 +38,5 @@ async function settleMatching(verb, { error_contains: text, sale, order }, lette
         dialog.progress(count(done) + ' done… Back stops the rest.');
       } while (after && !dialog.dismissed());
       return { ok: true, message: (after ? 'Stopped. ' : '') + count(done) + ' done' + (failed ? ', ' + count(failed) + ' failed' : '') + '.' + (down.length ? ' ' : '') + unavailable(down, 'Their dead letters were not processed') };
-    } });
-  if (!got) return;
-  toast(got.message);
-  letters.restart();
+    }, then: () => letters.restart() });
 }

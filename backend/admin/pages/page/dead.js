@@ -75,7 +75,7 @@ function deadView() {
 
   const decide = (verb) => settle(letters.rows().filter((d) => chosen.has(d.key)), verb);
 
-  async function settle(picked, verb) {
+  function settle(picked, verb) {
     const orders = picked.filter((d) => d.order_id), rows = verb === 'retry' ? orders : picked;
     if (!rows.length) {
       toast('Only orders can be retried.');
@@ -83,10 +83,7 @@ function deadView() {
     }
     const one = rows.length === 1, action = verb === 'retry' ? 'Retry' : orders.length ? 'Cancel' : 'Drop';
     const noun = orders.length ? (one ? 'order' : 'orders') : one ? 'entry' : 'entries';
-    const got = await openDialog({ title: action + ' ' + (one ? noun + ' ' + rows[0].key : count(rows.length) + ' ' + noun) + '?', text: effect(orders, rows, verb), verb: verb === 'retry' ? action : action + ' ' + noun, danger: verb === 'cancel', fields: [reasonField], run: (v) => inSequence(rows, (d) => post('/dead/' + part(d.key) + '/' + verb, { reason: v.reason })) });
-    if (!got) return;
-    toast(got.message);
-    letters.reload();
+    change({ title: action + ' ' + (one ? noun + ' ' + rows[0].key : count(rows.length) + ' ' + noun) + '?', text: effect(orders, rows, verb), verb: verb === 'retry' ? action : action + ' ' + noun, danger: verb === 'cancel', fields: [reasonField], run: (v) => inSequence(rows, (d) => post('/dead/' + part(d.key) + '/' + verb, { reason: v.reason })), then: () => letters.reload() });
   }
 
   page(h('h1', null, 'Dead letters'), h('p', { class: 'soft' }, 'Accepted orders that could not be written. Each holds its unit until you retry or cancel it.'), find.el,

@@ -63,6 +63,14 @@ function openDialog({ title, text, fields = [], verb, danger, run }) {
   });
 }
 
+// change opens a dialog. After a success it shows the message of the result or of the dialog, and calls then with the result.
+async function change({ message, then, ...dialog }) {
+  const got = await openDialog(dialog);
+  if (!got) return;
+  if (got.message || message) toast(got.message || message);
+  then(got);
+}
+
 // showSecret shows a text that the server returns only once. Escape does not close the dialog.
 function showSecret(title, text, secret) {
   return new Promise((resolve) => {

@@ -11,14 +11,8 @@ function groupsView() {
 
 function groupView(name) {
   const at = '/groups/' + part(name);
-  const act = (verb, d) => async () => {
-    const got = await openDialog({ title: (verb === 'retry' ? 'Retry ' : 'Drop ') + d.event + '?', text: verb === 'retry' ? 'The event is delivered to the group again.' : 'The event is never delivered to this group again.', verb: verb === 'retry' ? 'Retry' : 'Drop', danger: verb !== 'retry', fields: [reasonField], run: (v) => post(at + '/dead/' + part(d.event) + '/' + verb, { reason: v.reason }) });
-    if (got) { toast(verb === 'retry' ? 'Retrying.' : 'Dropped.'); letters.reload(); }
-  };
-  const remove = async () => {
-    const got = await openDialog({ title: 'Remove the group ' + name + '?', text: 'This deletes its position and its dead events. Remove only groups without consumers.', verb: 'Remove', danger: true, fields: [reasonField], run: (v) => post(at + '/remove', { reason: v.reason }) });
-    if (got) location.assign('/admin/groups');
-  };
+  const act = (verb, d) => () => change({ title: (verb === 'retry' ? 'Retry ' : 'Drop ') + d.event + '?', text: verb === 'retry' ? 'The event is delivered to the group again.' : 'The event is never delivered to this group again.', verb: verb === 'retry' ? 'Retry' : 'Drop', danger: verb !== 'retry', fields: [reasonField], run: (v) => post(at + '/dead/' + part(d.event) + '/' + verb, { reason: v.reason }), message: verb === 'retry' ? 'Retrying.' : 'Dropped.', then: () => letters.reload() });
+  const remove = () => change({ title: 'Remove the group ' + name + '?', text: 'This deletes its position and its dead events. Remove only groups without consumers.', verb: 'Remove', danger: true, fields: [reasonField], run: (v) => post(at + '/remove', { reason: v.reason }), then: () => location.assign('/admin/groups') });
   const letters = list({
     label: 'Dead events', head: ['Event', 'Died', number('Attempts'), 'Reason', 'Payload', spoken('Actions')], empty: 'No dead events.',
     load: (after) => get(at + '/dead', { limit: 50, after }), pick: (b) => ({ rows: b.dead, next: b.next }),

@@ -4,9 +4,9 @@ const lastDay = '9999-12-31T23:59'; // browsers accept years of six digits but c
 // draft has the id and the time of the first attempt, until the server confirms that a sale has this id: a repetition in another dialog has them, too.
 let draft = null;
 
-async function newSale() {
+function newSale() {
   const mine = draft ??= { id: newKey().replaceAll('-', '').slice(0, 10), at: null };
-  const got = await openDialog({
+  change({
     title: 'New sale', verb: 'Create', fields: [
       { name: 'title', label: 'Title', required: true, maxlength: 200 },
       { name: 'id', label: 'Id', maxlength: 64, placeholder: mine.id, help: 'Used in URLs: letters, digits, dots, dashes and underscores.' },
@@ -31,8 +31,8 @@ async function newSale() {
       else if (got.status >= 400 && got.status < 500) mine.at = null; // no sale was created
       return got;
     },
+    then: (got) => location.assign('/admin/sales/' + part(got.body.id)),
   });
-  if (got) location.assign('/admin/sales/' + part(got.body.id));
 }
 
 // The optional picture and description of the buyer's page.

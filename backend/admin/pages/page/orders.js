@@ -6,14 +6,7 @@ const saleLink = (id) => h('a', { href: '/admin/sales/' + part(id) }, id);
 // orderBadge shows the status of an order. An unpaid order with a payment deadline awaits its payment.
 const orderBadge = (o) => h('span', { class: 'badge', 'data-state': o.pay_by ? 'paused' : orderStates[o.status] }, o.pay_by ? 'awaits payment' : o.cancelled_by === 'hold' ? 'expired' : o.status);
 
-// cancelOrder resolves to true if the order was cancelled.
-async function cancelOrder(o) {
-  const got = await openDialog({ title: 'Cancel order ' + o.order_id + '?', text: 'Its unit goes back on sale, and the buyer may buy again.', verb: 'Cancel order', danger: true, fields: [reasonField], run: (v) => post('/orders/' + part(o.order_id) + '/cancel', { reason: v.reason }) });
-  if (got) toast('Order cancelled.');
-  return Boolean(got);
-}
-
-const cancelButton = (o, done) => o.status === 'created' && button('Cancel', async () => { if (await cancelOrder(o)) done(); }, 'small danger', 'Cancel order ' + o.order_id);
+const cancelButton = (o, then) => o.status === 'created' && button('Cancel', () => change({ title: 'Cancel order ' + o.order_id + '?', text: 'Its unit goes back on sale, and the buyer may buy again.', verb: 'Cancel order', danger: true, fields: [reasonField], run: (v) => post('/orders/' + part(o.order_id) + '/cancel', { reason: v.reason }), message: 'Order cancelled.', then }), 'small danger', 'Cancel order ' + o.order_id);
 
 // findOrder looks for an order id among the orders in the database, and then among the dead letters.
 async function findOrder(id) {

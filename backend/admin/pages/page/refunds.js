@@ -8,15 +8,10 @@ const refundState = (p) => !p.refund ? '–' : p.settled_at ? [h('span', { class
 const paymentRow = (p, done) => h('tr', { 'data-key': p.payment }, h('td', null, userText(p.reference || '–'), h('small', { class: 'soft' }, 'no. ' + p.payment)), h('td', null, stamp(p.at)), h('td', null, orderLink(p.order_id)), h('td', null, p.sale_id ? saleLink(p.sale_id) : '–'), h('td', { class: 'n' }, price(p.price)),
   h('td', null, outcomes[p.outcome] || p.outcome.replaceAll('_', ' ')), h('td', null, refundState(p)), h('td', { class: 'acts' }, p.refund && !p.settled_at && button('Mark refunded', () => settleRefund(p, done), 'small', 'Mark payment ' + p.payment + ' refunded')));
 
-async function settleRefund(p, done) {
-  const got = await openDialog({
-    title: 'Mark payment ' + p.payment + ' refunded?', text: 'sluice does not transfer money. Refund ' + price(p.price) + ' at your payment provider first, then record it here.', verb: 'Mark refunded',
-    fields: [{ name: 'note', label: 'Note', maxlength: 200, placeholder: 'Optional', help: 'Such as the number of the refund. Recorded with your name.' }], run: (v) => post('/payments/' + part(p.payment) + '/settle', { note: v.note }),
-  });
-  if (!got) return;
-  toast('Recorded.');
-  done();
-}
+const settleRefund = (p, then) => change({
+  title: 'Mark payment ' + p.payment + ' refunded?', text: 'sluice does not transfer money. Refund ' + price(p.price) + ' at your payment provider first, then record it here.', verb: 'Mark refunded',
+  fields: [{ name: 'note', label: 'Note', maxlength: 200, placeholder: 'Optional', help: 'Such as the number of the refund. Recorded with your name.' }], run: (v) => post('/payments/' + part(p.payment) + '/settle', { note: v.note }), message: 'Recorded.', then,
+});
 
 function refundsView() {
   const find = search([{ name: 'refund', label: 'Payments', options: [['open', 'Refunds due'], ['', 'All payments']] }, { name: 'sale', label: 'Sale id' }, { name: 'order', label: 'Order id' }], () => payments.restart());

@@ -23,35 +23,26 @@ function saleView(id) {
   page(h('p', null, h('a', { href: '/admin/sales' }, '← Sales')), title, state, acts, h('div', { class: 'two' }, h('section', { class: 'card' }, h('h2', null, 'Details'), facts, h('p', { class: 'row' }, h('a', { href: '/admin/orders?sale=' + part(id) }, 'Orders of this sale'), h('a', { href: '/admin/dead?sale=' + part(id) }, 'Dead letters of this sale'))),
     h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'Audit'), button('Run audit', () => runAudit())), audit)), h('section', { class: 'card' }, h('div', { class: 'row' }, h('h2', null, 'History'), h('a', { href: '/admin/log?sale=' + part(id) }, 'View all')), history));
 
-  const after = async (message, got) => {
-    if (!got) return;
-    toast(message);
-    await reload();
-    runAudit();
-  };
-  const turn = (verb, text, message, danger) => async () => after(message, await openDialog({ title: verb[0].toUpperCase() + verb.slice(1) + ' this sale?', text, verb: verb[0].toUpperCase() + verb.slice(1), danger, run: () => post(at + '/' + verb) }));
-  const openNow = async () => after('Sale opened.', await openDialog({ title: 'Open this sale now?', text: 'Buyers can buy immediately instead of at the scheduled time.', verb: 'Open now', run: () => post(at + '/open') }));
+  const then = async () => { await reload(); runAudit(); };
+  const turn = (verb, text, message, danger) => () => change({ title: verb[0].toUpperCase() + verb.slice(1) + ' this sale?', text, verb: verb[0].toUpperCase() + verb.slice(1), danger, run: () => post(at + '/' + verb), message, then });
+  const openNow = () => change({ title: 'Open this sale now?', text: 'Buyers can buy immediately instead of at the scheduled time.', verb: 'Open now', run: () => post(at + '/open'), message: 'Sale opened.', then });
   const restockKeys = {}; // by the number of units, until the server confirms: a repetition in another dialog adds the units once, too
   const addUnits = async ({ add }) => {
     const repeated = add in restockKeys;
     const got = await post(at + '/restock', { add: Number(add) }, restockKeys[add] ??= newKey());
     if (got.ok) delete restockKeys[add];
-    return { ...got, repeated };
+    return { ...got, message: repeated ? 'Units added once: this repeated an earlier request.' : 'Units added.' };
   };
-  const restock = async () => {
-    const got = await openDialog({ title: 'Restock this sale', verb: 'Restock', fields: [{ name: 'add', label: 'Units to add', type: 'number', required: true, min: 1, max: 1_000_000_000 }], run: addUnits });
-    after(got?.repeated ? 'Units added once: this repeated an earlier request.' : 'Units added.', got);
-  };
+  const restock = () => change({ title: 'Restock this sale', verb: 'Restock', fields: [{ name: 'add', label: 'Units to add', type: 'number', required: true, min: 1, max: 1_000_000_000 }], run: addUnits, then });
 
   const describe = async () => {
     if (!await reload()) return; // the dialog replaces both, so it begins with the newest ones
     const begun = current;
-    const got = await openDialog({ title: 'Picture and description', text: 'The buyer’s page shows them within seconds.', verb: 'Save', fields: pageFields(begun), run: async (v) => {
+    change({ title: 'Picture and description', text: 'The buyer’s page shows them within seconds.', verb: 'Save', fields: pageFields(begun), run: async (v) => {
       await reload();
       const same = current.picture === begun.picture && current.description === begun.description;
       return same ? post(at + '/describe', pageValues(v)) : { ok: false, problem: 'They were changed in another window. Copy your text, press Back and begin again.' };
-    } });
-    if (got) { toast('Saved.'); reload(); }
+    }, message: 'Saved.', then: reload });
   };
 
   const reload = reloader(() => get(at), state, (s) => {

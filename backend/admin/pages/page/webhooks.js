@@ -48,33 +48,21 @@ function webhooksView() {
 function webhookView(id) {
   const at = '/webhooks/' + part(id);
   const title = h('h1', null, id), head = h('div'), acts = h('div', { class: 'row acts' });
-  const act = (title, text, verb, path, message, body) => async () => {
-    const got = await openDialog({ title, text, verb, fields: [reasonField], run: (v) => post(at + path, { ...body, reason: v.reason }) });
-    if (got) { toast(message); reload(); deliveries.reload(); }
-  };
+  const act = (title, text, verb, path, message) => () => change({ title, text, verb, fields: [reasonField], run: (v) => post(at + path, { reason: v.reason }), message, then: () => { reload(); deliveries.reload(); } });
   let current = null;
   const edit = async () => {
     if (!await reload()) return; // the dialog begins with the newest settings
     const begun = { ...current, reason: '' };
-    const got = await openDialog({ title: 'Edit webhook', verb: 'Save', fields: [...endpointFields(begun), reasonField], run: (v) => {
+    change({ title: 'Edit webhook', verb: 'Save', fields: [...endpointFields(begun), reasonField], run: (v) => {
       const changed = Object.entries(endpointValues(v)).filter(([name, value]) => String(value) !== String(begun[name])); // other admins may change the other settings
       return changed.some(([name]) => name !== 'reason') ? post(at + '/change', Object.fromEntries(changed)) : { ok: true };
-    } });
-    if (got) { toast('Saved.'); reload(); }
+    }, message: 'Saved.', then: reload });
   };
-  const rotate = async () => {
-    const got = await openDialog({
-      title: 'Rotate the secret?', text: 'sluice signs with the new secret immediately, and with the old one too for the chosen time.', verb: 'Rotate', run: (v) => post(at + '/rotate', v),
-      fields: [{ name: 'keep', label: 'Keep the old secret', options: [['24h', 'for 24 hours'], ['1h', 'for one hour'], ['168h', 'for seven days'], ['0s', 'no: it is no longer safe']] }, reasonField],
-    });
-    if (!got) return;
-    await showSecret('New secret of the webhook', secretText, got.body.secret);
-    reload();
-  };
-  const remove = async () => {
-    const got = await openDialog({ title: 'Remove this webhook?', text: 'Its deliveries are removed too, and those that wait are not sent. This is permanent.', verb: 'Remove', danger: true, fields: [reasonField], run: (v) => post(at + '/remove', v) });
-    if (got) location.assign('/admin/webhooks');
-  };
+  const rotate = () => change({
+    title: 'Rotate the secret?', text: 'sluice signs with the new secret immediately, and with the old one too for the chosen time.', verb: 'Rotate', run: (v) => post(at + '/rotate', v),
+    fields: [{ name: 'keep', label: 'Keep the old secret', options: [['24h', 'for 24 hours'], ['1h', 'for one hour'], ['168h', 'for seven days'], ['0s', 'no: it is no longer safe']] }, reasonField], then: (got) => showSecret('New secret of the webhook', secretText, got.body.secret).then(reload),
+  });
+  const remove = () => change({ title: 'Remove this webhook?', text: 'Its deliveries are removed too, and those that wait are not sent. This is permanent.', verb: 'Remove', danger: true, fields: [reasonField], run: (v) => post(at + '/remove', v), then: () => location.assign('/admin/webhooks') });
   const find = search([{ name: 'state', label: 'State', options: [['', 'Any state'], ['waiting', 'waiting'], ['delivered', 'delivered'], ['failed', 'failed']] }], () => deliveries.restart());
   const deliveries = list({
     label: 'Deliveries', head: ['Delivery', 'Type', 'State', number('Attempts'), 'Created', 'Next or last attempt', spoken('Actions')], empty: 'No deliveries.',
@@ -100,7 +88,7 @@ function webhookView(id) {
       e.last_error && h('p', { class: 'soft' }, 'Last error, ', longStamp(e.last_error_at), ': ', userText(e.last_error)),
       h('p', { class: 'soft' }, e.types.length ? e.types.join(', ') : 'all events', e.sales.length ? [' of ', userText(e.sales.join(', '))] : ' of all sales', e.strict && ', one at a time', e.old_secret_until && ['; an old secret signs until ', longStamp(e.old_secret_until)]));
     fill(acts, e.state === 'active' ? button('Pause', act('Pause this endpoint?', 'Deliveries wait until you resume it.', 'Pause', '/pause', 'Paused.')) : button('Resume', act('Resume this endpoint?', 'Waiting deliveries are sent in order.', 'Resume', '/resume', 'Resumed.'), 'main'),
-      e.failed > 0 && button('Resend failed deliveries', act('Resend failed deliveries?', deliveryCount(e.failed) + (e.failed === 1 ? ' delivery is' : ' deliveries are') + ' attempted again.', 'Resend', '/redeliver', 'Resending.')), button('Ping', async () => { const got = await openDialog({ title: 'Send a test message?', verb: 'Send', run: () => post(at + '/ping') }); if (got) { toast('Sent.'); deliveries.restart(); } }),
+      e.failed > 0 && button('Resend failed deliveries', act('Resend failed deliveries?', deliveryCount(e.failed) + (e.failed === 1 ? ' delivery is' : ' deliveries are') + ' attempted again.', 'Resend', '/redeliver', 'Resending.')), button('Ping', () => change({ title: 'Send a test message?', verb: 'Send', run: () => post(at + '/ping'), message: 'Sent.', then: () => deliveries.restart() })),
       button('Edit', edit), button('Rotate secret', rotate), button('Remove', remove, 'danger'));
   });
   page(h('p', null, h('a', { href: '/admin/webhooks' }, '← Webhooks')), title, head, acts, h('h2', null, 'Deliveries'), find.el, deliveries.el);
