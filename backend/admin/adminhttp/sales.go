@@ -164,7 +164,7 @@ func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
 	if err := q.End(); err != nil {
 		return nil, err
 	}
-	if q.Empty() { // all sales, oldest first
+	if r.Context().QueryArgs().Len() == 0 { // all sales, oldest first
 		views, err := h.cfg.Admin.List(ctx)
 		return map[string]any{"sales": httpserver.Bodies(views, saleJSON)}, err
 	}

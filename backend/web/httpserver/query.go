@@ -12,10 +12,7 @@ import (
 
 // Query is an Object of the query parameters of a list, all of which are strings. Of a repeated parameter the first
 // value counts. An absent parameter is the zero value.
-type Query struct {
-	Object
-	empty bool
-}
+type Query struct{ Object }
 
 // NewQuery returns the query of a request.
 func NewQuery(c *fiber.Ctx) *Query {
@@ -25,11 +22,8 @@ func NewQuery(c *fiber.Ctx) *Query {
 			parameters[string(name)] = string(value)
 		}
 	}
-	return &Query{Object{fields: parameters, bad: new(sale.InvalidError)}, len(parameters) == 0}
+	return &Query{Object{fields: parameters, bad: new(sale.InvalidError)}}
 }
-
-// Empty reports whether the request has no query parameters.
-func (q *Query) Empty() bool { return q.empty }
 
 // End is Err after the last parameter was taken: it also rejects those that were not taken.
 func (q *Query) End() error {
