@@ -53,20 +53,20 @@ func converted(name string, e ast.Expr) ast.Expr {
 
 // convert defines the functions for one run. They return values of other types unchanged: the engine reports them.
 func (m *meter) convert() {
-	m.hide(textName, func(l *lua.LState) lua.LValue {
+	m.hide(textName, 2, func(l *lua.LState) lua.LValue {
 		if n, ok := l.Get(1).(lua.LNumber); ok {
 			return lua.LString(number(float64(n)))
 		}
 		return l.Get(1)
 	})
-	m.hide(numberName, func(l *lua.LState) lua.LValue {
+	m.hide(numberName, 3, func(l *lua.LState) lua.LValue {
 		s, ok := l.Get(1).(lua.LString)
 		if ok && !plainNumber.MatchString(strings.TrimPrefix(string(s), "-")) {
 			l.RaiseError("%s is not a number that every edge reads: write it as 40 or 1.5", quote(string(s)))
 		}
 		return l.Get(1)
 	})
-	m.hide(remainderName, func(l *lua.LState) lua.LValue {
+	m.hide(remainderName, 3, func(l *lua.LState) lua.LValue {
 		a, b := float64(l.CheckNumber(1)), float64(l.CheckNumber(2))
 		return lua.LNumber(a - math.Floor(a/b)*b)
 	})

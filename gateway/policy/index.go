@@ -72,11 +72,11 @@ func called(name string, line int, args ...ast.Expr) ast.Expr {
 	return call
 }
 
-// hide defines a function that no source text can name. A call takes no steps, because the nginx edge has no such call.
-func (m *meter) hide(name string, function func(l *lua.LState) lua.LValue) {
-	const steps = 3 // get the function, move the argument, call
+// hide defines a function that no source text can name. A call takes the given number of instructions more than the
+// nginx edge needs for the expression; they are not counted.
+func (m *meter) hide(name string, more int, function func(l *lua.LState) lua.LValue) {
 	m.state.SetGlobal(name, m.state.NewFunction(func(l *lua.LState) int {
-		m.left += steps
+		m.left += more
 		l.Push(function(l))
 		return 1
 	}))
@@ -85,7 +85,7 @@ func (m *meter) hide(name string, function func(l *lua.LState) lua.LValue) {
 // countIndices defines the function indexName for one run.
 func (m *meter) countIndices() {
 	total := 0.0
-	m.hide(indexName, func(l *lua.LState) lua.LValue {
+	m.hide(indexName, 3, func(l *lua.LState) lua.LValue {
 		key := l.Get(1)
 		if i, ok := key.(lua.LNumber); ok && i > freeIndex {
 			if total += float64(i); total > maxIndex {
