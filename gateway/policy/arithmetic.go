@@ -9,8 +9,8 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// gopher-lua converts numbers to strings and back by rules of Go, and computes another remainder than Lua 5.1. Therefore
-// hidden functions convert and compute as LuaJIT does.
+// gopher-lua converts numbers to strings and back by rules of Go, and computes another remainder than Lua 5.1.
+// Therefore hidden functions convert and compute as LuaJIT does.
 
 const (
 	textName      = "\x00text"      // of an operand of ..
