@@ -315,6 +315,29 @@ func TestBothEdgesComputeTheSame(t *testing.T) {
 	}
 }
 
+// gopher-lua assigns a in a, b = b, a before it reads it, and nothing in c = f() and 1 if f() is false.
+func TestBothEdgesAssignTheSame(t *testing.T) {
+	server := requireLua(t)
+	for _, c := range []struct{ code, burst string }{
+		{"local a, b = 1, 2 a, b = b, a", "a * 10 + b"},
+		{"local a, b, c = 1, 2, 3 a, b, c = c, a, b", "a * 100 + b * 10 + c"},
+		{"local a, b = 1, 2 b, a = nil or 6, b", "a * 10 + b"},
+		{"local a, b = 1, 2 a, b = 5", "b == nil and a"},
+		{"local function f() return 7, 8 end local a, b, c = 1, 2, 3 a, b, c = f()", "c == nil and a * 10 + b"},
+		{"local function f() return 7, 8 end local a, b, c = 1, 2, 3 a, b, c = f(), f()", "a * 100 + b * 10 + c"},
+		{"local t = { n = 1 } t.n, t = 5, { n = 7 }", "t.n"},
+		{"local i, t = 1, { 0, 0 } i, t[i] = i + 1, 20", "i * 100 + t[1]"},
+		{"local function f() return false end local c = 4 c = f() and 1", "c == false and 9"},
+		{"local function f() return false end local c = 4 c = f() or nil", "c == nil and 9"},
+	} {
+		source := c.code + ` return { rules = { { name = "a", key = "ip", rate = "1r/s", burst = ` + c.burst + ` } } }`
+		if theirs, ours := meaning([]byte(source)), dump(t, server, source); theirs != ours ||
+			strings.HasPrefix(ours, "bad") {
+			t.Errorf("%s means to nginx\n%s\nand to the gateway\n%s", source, ours, theirs)
+		}
+	}
+}
+
 // meaning returns a policy as the gateway reads it, or "bad" and the errors.
 func meaning(source []byte) string {
 	p, err := policy.Parse("p.lua", source)

@@ -74,18 +74,25 @@ func called(name string, line int, args ...ast.Expr) ast.Expr {
 
 // hide defines a function that no source text can name. A call takes the given number of instructions more than the
 // nginx edge needs for the expression; they are not counted.
-func (m *meter) hide(name string, more int, function func(l *lua.LState) lua.LValue) {
+func (m *meter) hide(name string, more int, function lua.LGFunction) {
 	m.state.SetGlobal(name, m.state.NewFunction(func(l *lua.LState) int {
 		m.left += more
+		return function(l)
+	}))
+}
+
+// hideOne is hide for a function with one result.
+func (m *meter) hideOne(name string, more int, function func(l *lua.LState) lua.LValue) {
+	m.hide(name, more, func(l *lua.LState) int {
 		l.Push(function(l))
 		return 1
-	}))
+	})
 }
 
 // countIndices defines the function indexName for one run.
 func (m *meter) countIndices() {
 	total := 0.0
-	m.hide(indexName, 3, func(l *lua.LState) lua.LValue {
+	m.hideOne(indexName, 3, func(l *lua.LState) lua.LValue {
 		key := l.Get(1)
 		if i, ok := key.(lua.LNumber); ok && i > freeIndex {
 			if total += float64(i); total > maxIndex {

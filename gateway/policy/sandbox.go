@@ -56,7 +56,7 @@ func run(name string, source []byte) (table *lua.LTable, where position, steps i
 		return wrong(0, "%v", err)
 	}
 	checkIndices(chunk)
-	convertOperands(chunk)
+	useHidden(chunk)
 	proto, err := lua.Compile(chunk, chunkName)
 	if err != nil {
 		line, what := splitPosition(err.Error())
@@ -69,7 +69,7 @@ func run(name string, source []byte) (table *lua.LTable, where position, steps i
 	meter := &meter{Context: deadline, state: state, left: maxInstructions}
 	state.SetContext(meter)
 	meter.countIndices()
-	meter.convert()
+	meter.defineHidden()
 	state.Push(state.NewFunctionFromProto(proto))
 	if err := state.PCall(0, 1, nil); err != nil {
 		line, what := splitPosition(runtimeError(err))

@@ -9,19 +9,25 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// gopher-lua converts numbers to strings and back by rules of Go, and computes another remainder than Lua 5.1.
-// Therefore hidden functions convert and compute as LuaJIT does.
+// gopher-lua converts numbers to strings and back by rules of Go, and computes another remainder than Lua 5.1. In
+// a, b = b, a it assigns a before it reads it, and in a = f() and b it assigns nothing if f() is false. Therefore
+// hidden functions convert, compute and keep values, as LuaJIT does.
 
 const (
 	textName      = "\x00text"      // of an operand of ..
 	numberName    = "\x00number"    // of an operand of an arithmetic operator
 	remainderName = "\x00remainder" // of two operands of %
+	valuesName    = "\x00values"    // of the right side of an assignment
 )
 
-// convertOperands rewrites the chunk so that it converts and computes with the functions of convert.
-func convertOperands(chunk []ast.Stmt) {
+// useHidden rewrites the chunk so that it uses the functions of defineHidden.
+func useHidden(chunk []ast.Stmt) {
 	walk(reflect.ValueOf(chunk), func(node any) {
 		switch n := node.(type) {
+		case *ast.AssignStmt:
+			if _, logical := n.Rhs[0].(*ast.LogicalOpExpr); logical || len(n.Lhs) > 1 {
+				keepValues(n)
+			}
 		case *ast.StringConcatOpExpr:
 			n.Lhs, n.Rhs = converted(textName, n.Lhs), converted(textName, n.Rhs)
 		case *ast.UnaryMinusOpExpr:
@@ -34,6 +40,16 @@ func convertOperands(chunk []ast.Stmt) {
 			}
 		}
 	})
+}
+
+// keepValues makes an assignment evaluate its tables and values before it assigns the first one.
+func keepValues(n *ast.AssignStmt) {
+	n.Rhs = []ast.Expr{called(valuesName, n.Line(), n.Rhs...)}
+	for _, left := range n.Lhs {
+		if written, ok := left.(*ast.AttrGetExpr); ok {
+			written.Object = called(valuesName, n.Line(), written.Object)
+		}
+	}
 }
 
 // converted returns a call of a function that converts e. Where e has the right type in any case, it returns e.
@@ -51,22 +67,23 @@ func converted(name string, e ast.Expr) ast.Expr {
 	return called(name, e.Line(), e)
 }
 
-// convert defines the functions for one run. They return values of other types unchanged: the engine reports them.
-func (m *meter) convert() {
-	m.hide(textName, 2, func(l *lua.LState) lua.LValue {
+// defineHidden defines the functions for one run. They return values of other types unchanged: the engine reports them.
+func (m *meter) defineHidden() {
+	m.hide(valuesName, 2, func(l *lua.LState) int { return l.GetTop() })
+	m.hideOne(textName, 2, func(l *lua.LState) lua.LValue {
 		if n, ok := l.Get(1).(lua.LNumber); ok {
 			return lua.LString(number(float64(n)))
 		}
 		return l.Get(1)
 	})
-	m.hide(numberName, 3, func(l *lua.LState) lua.LValue {
+	m.hideOne(numberName, 3, func(l *lua.LState) lua.LValue {
 		s, ok := l.Get(1).(lua.LString)
 		if ok && !plainNumber.MatchString(strings.TrimPrefix(string(s), "-")) {
 			l.RaiseError("%s is not a number that every edge reads: write it as 40 or 1.5", quote(string(s)))
 		}
 		return l.Get(1)
 	})
-	m.hide(remainderName, 3, func(l *lua.LState) lua.LValue {
+	m.hideOne(remainderName, 3, func(l *lua.LState) lua.LValue {
 		a, b := float64(l.CheckNumber(1)), float64(l.CheckNumber(2))
 		return lua.LNumber(a - math.Floor(a/b)*b)
 	})
