@@ -176,8 +176,8 @@ func (n *nginxConfig) key(d *crossplane.Directive) (key policy.Key, methods []st
 	return "", nil, false
 }
 
-// keyOfMap is key for a variable that a map or a geo block sets to the address of some clients. An empty value counts no
-// request.
+// keyOfMap is key for a variable that a map or a geo block sets to the address of some clients. An empty value counts
+// no request.
 func (n *nginxConfig) keyOfMap(d, source *crossplane.Directive) (methods []string, ok bool) {
 	for _, entry := range source.Block {
 		if setsAddress(entry) && source.Args[0] == "$request_method" {
