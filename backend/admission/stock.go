@@ -166,32 +166,19 @@ func SaleArgs(
 // sale.ErrNotFound if Redis holds no part of the sale, or a rebuild holds them all; other errors wrap
 // sale.ErrUnavailable.
 func (s *Stock) Accepted(ctx context.Context, id string) (total int64, err error) {
-	parts, err := s.parts(ctx, id)
-	if errors.Is(err, ErrNotLoaded) {
+	held, err := s.partViews(ctx, []string{id})
+	switch {
+	case err != nil:
+		return 0, err
+	case len(held) == 0:
 		return 0, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
+	case len(held) < held[0].Spread:
+		return 0, unavailable("orders accepted of sale "+id, spread.ErrUnreadable)
 	}
-	if err != nil {
-		return 0, err
-	}
-	found := make([][]View, len(parts))
-	err = eachPart(parts, func(part spread.Part) (err error) {
-		found[part.Segment], err = s.readSales(ctx, s.ShardOf(part), []string{id}, nil)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	held := slices.Concat(found...)
 	for _, v := range held {
 		total += v.Accepted
 	}
-	switch len(held) {
-	case 0:
-		return 0, fmt.Errorf("sale %s: %w", id, sale.ErrNotFound)
-	case len(parts):
-		return total, nil
-	}
-	return 0, unavailable("orders accepted of sale "+id, spread.ErrUnreadable)
+	return total, nil
 }
 
 // LastSerial returns the serial of the last order that Redis accepted of a part of a sale, also while a rebuild holds

@@ -77,6 +77,12 @@ func (s *Stock) SalesIn(ctx context.Context, shard keyspace.Shard) ([]string, er
 // Views reads these sales, in no order. It omits sales that Redis does not hold, and those that List omits. Errors are
 // those of List.
 func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
+	views, err := s.partViews(ctx, ids)
+	return s.merged(ctx, views), err
+}
+
+// partViews is Views with a view for each segment.
+func (s *Stock) partViews(ctx context.Context, ids []string) ([]View, error) {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range ids {
 		parts, err := s.parts(ctx, id)
@@ -88,10 +94,9 @@ func (s *Stock) Views(ctx context.Context, ids []string) ([]View, error) {
 			byShard[shard] = append(byShard[shard], id)
 		}
 	}
-	views, err := readShards(slices.Sorted(maps.Keys(byShard)), func(shard keyspace.Shard) ([]View, error) {
+	return readShards(slices.Sorted(maps.Keys(byShard)), func(shard keyspace.Shard) ([]View, error) {
 		return s.views(ctx, shard, byShard[shard])
 	})
-	return s.merged(ctx, views), err
 }
 
 // merged merges the views of the segments of each sale into one, and keeps other views. It reuses views. If an open
