@@ -71,20 +71,8 @@ func ReadSegment(
 
 // parseState returns the state of a segment. One without version is not Loaded: a rebuild holds it.
 func parseState(of spread.Part, def *redis.MapStringStringCmd, left *redis.StringCmd) (spread.State, error) {
-	var f struct {
-		Version    int64  `redis:"version"`
-		Segment    string `redis:"segment"`
-		Allocation int64  `redis:"allocation"`
-		Stock      int64  `redis:"stock"`
-		Out        string `redis:"out"`
-		Returned   int64  `redis:"returned"`
-		Accepted   int64  `redis:"accepted"`
-	}
-	units, err := left.Int64()
-	if errors.Is(err, redis.Nil) {
-		err = ErrNotLoaded
-	}
-	if err = errors.Join(err, def.Scan(&f)); err != nil {
+	f, units, err := parseSale(def, left)
+	if err != nil {
 		return spread.State{}, err
 	}
 	if f.Segment != segmentField(of) {

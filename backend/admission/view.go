@@ -221,26 +221,40 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 	return views, nil
 }
 
+// saleHash has the fields of a sale, or of its segment, in Redis.
+type saleHash struct {
+	Version    int64  `redis:"version"`
+	Switch     string `redis:"switch"`
+	OpensAt    int64  `redis:"opens_at"`  // ms since 1970
+	ClosesAt   int64  `redis:"closes_at"` // ms since 1970; 0: never
+	PerBuyer   int    `redis:"per_buyer"`
+	Stock      int64  `redis:"stock"`
+	Title      string `redis:"title"`
+	Amount     int64  `redis:"amount"`
+	Currency   string `redis:"currency"`
+	Accepted   int64  `redis:"accepted"`
+	Returned   int64  `redis:"returned"`
+	Segment    string `redis:"segment"`
+	Allocation int64  `redis:"allocation"`
+	Out        string `redis:"out"`
+}
+
+// parseSale returns the fields of a sale and its units left. It returns ErrNotLoaded if Redis has no units.
+func parseSale(def *redis.MapStringStringCmd, left *redis.StringCmd) (f saleHash, units int64, err error) {
+	units, err = left.Int64()
+	if errors.Is(err, redis.Nil) {
+		err = ErrNotLoaded
+	}
+	err = errors.Join(err, def.Scan(&f))
+	return f, units, err
+}
+
 // newView returns the view of a sale, or of its segment in shard, at the time now of the server of the shard.
 func newView(
 	id string, shard keyspace.Shard, def *redis.MapStringStringCmd, left *redis.StringCmd, now time.Time,
 ) (View, error) {
-	var f struct {
-		Version  int64  `redis:"version"`
-		Switch   string `redis:"switch"`
-		OpensAt  int64  `redis:"opens_at"`  // ms since 1970
-		ClosesAt int64  `redis:"closes_at"` // ms since 1970; 0: never
-		PerBuyer int    `redis:"per_buyer"`
-		Stock    int64  `redis:"stock"`
-		Title    string `redis:"title"`
-		Amount   int64  `redis:"amount"`
-		Currency string `redis:"currency"`
-		Accepted int64  `redis:"accepted"`
-		Segment  string `redis:"segment"`
-		Out      string `redis:"out"`
-	}
-	units, err := left.Int64()
-	if err = errors.Join(err, def.Scan(&f)); err != nil {
+	f, units, err := parseSale(def, left)
+	if err != nil {
 		return View{}, err
 	}
 	index, k, err := parseSegment(f.Segment)
