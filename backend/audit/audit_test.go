@@ -148,7 +148,7 @@ func TestAuditRepairsTheIndexOfDeadLetters(t *testing.T) {
 		RecheckDelay: time.Millisecond,
 		Pause:        func(_ context.Context, _, reason string) error { t.Error("paused:", reason); return nil },
 	})
-	if err := a.RunOnce(t.Context()); err != nil {
+	if _, err := a.RunOnce(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

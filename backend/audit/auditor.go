@@ -69,7 +69,7 @@ const restFactor = 20
 func (a *Auditor) Run(ctx context.Context) error {
 	wait := interval
 	for loop.Sleep(ctx, wait); ctx.Err() == nil; loop.Sleep(ctx, wait) {
-		busy, err := a.runOnce(ctx)
+		busy, err := a.RunOnce(ctx)
 		if err != nil && ctx.Err() == nil {
 			a.cfg.Log.Debug("audit: failed", "err", err)
 		}
@@ -78,15 +78,9 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return nil
 }
 
-// RunOnce audits the shards that this process acquires. An error of one shard does not prevent the audit of others. It
-// wraps sale.ErrUnavailable.
-func (a *Auditor) RunOnce(ctx context.Context) error {
-	_, err := a.runOnce(ctx)
-	return err
-}
-
-// runOnce is RunOnce. It returns the duration of the audits.
-func (a *Auditor) runOnce(ctx context.Context) (busy time.Duration, err error) {
+// RunOnce audits the shards that this process acquires, and returns the duration of the audits. An error of one shard
+// does not prevent the audit of others. It wraps sale.ErrUnavailable.
+func (a *Auditor) RunOnce(ctx context.Context) (busy time.Duration, err error) {
 	began := time.Now()
 	summaries, err := a.cfg.Checker.rows.SaleSummaries(ctx)
 	busy = time.Since(began)

@@ -45,14 +45,14 @@ func TestAuditorPausesASaleThatDoesNotBalanceTwice(t *testing.T) {
 		RecheckDelay: time.Millisecond, Metrics: audit.NewMetrics(registry),
 		Pause: func(_ context.Context, id, why string) error { paused[id] = why; return nil },
 	})
-	if err := a.RunOnce(t.Context()); err != nil || len(paused) > 0 {
+	if _, err := a.RunOnce(t.Context()); err != nil || len(paused) > 0 {
 		t.Fatalf("balanced sale: %v, paused %v", err, paused)
 	}
 	missing, err := keyspace.DecodeMessage(s.redis.RPop(t.Context(), keyspace.Shard(0).Ready()).Val())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.RunOnce(t.Context()); err != nil {
+	if _, err := a.RunOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if reason := paused["s"]; !strings.Contains(reason, "add up to 19") || !strings.Contains(reason, missing.ID.String()) {
@@ -67,7 +67,7 @@ func TestAuditorPausesASaleThatDoesNotBalanceTwice(t *testing.T) {
 	if err := s.redis.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.RunOnce(t.Context()); !errors.Is(err, sale.ErrUnavailable) {
+	if _, err := a.RunOnce(t.Context()); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("unavailable Redis: %v", err)
 	}
 	if got := gathered(t, registry); !strings.Contains(got, `sluice_audits_total{result="failed"} 1`) {
@@ -109,7 +109,7 @@ func TestAuditorIgnoresTransientDifferences(t *testing.T) {
 			return 1, true
 		},
 	})
-	if err := a.RunOnce(t.Context()); err != nil || reads != 2 {
+	if _, err := a.RunOnce(t.Context()); err != nil || reads != 2 {
 		t.Fatalf("%v; the generation was read %d times, want 2: there was no second count", err, reads)
 	}
 }
@@ -141,7 +141,7 @@ func TestAuditorIgnoresRebuiltData(t *testing.T) {
 		"not verified":             {{0, false}, {0, false}},
 	} {
 		states = seen
-		if err := a.RunOnce(t.Context()); !errors.Is(err, sale.ErrUnavailable) || pauses > 0 || len(states) > 0 {
+		if _, err := a.RunOnce(t.Context()); !errors.Is(err, sale.ErrUnavailable) || pauses > 0 || len(states) > 0 {
 			t.Errorf("%s: %v, %d pauses", name, err, pauses)
 		}
 	}
@@ -149,7 +149,7 @@ func TestAuditorIgnoresRebuiltData(t *testing.T) {
 		t.Errorf("the audit counts as unbalanced:\n%s", got)
 	}
 	states = []state{{2, true}, {2, true}}
-	if err := a.RunOnce(t.Context()); err != nil || pauses != 1 {
+	if _, err := a.RunOnce(t.Context()); err != nil || pauses != 1 {
 		t.Errorf("unchanged generation: %v, %d pauses", err, pauses)
 	}
 }
@@ -169,7 +169,7 @@ func TestAuditorAuditsAcquiredShardsAndSkipsClosedSales(t *testing.T) {
 		func() { _, _ = s.store.SetSwitch(t.Context(), "s", sale.Closed) },
 	} {
 		prepare()
-		if err := a.RunOnce(t.Context()); err != nil {
+		if _, err := a.RunOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if pauses != min(want, 1) {
@@ -181,7 +181,7 @@ func TestAuditorAuditsAcquiredShardsAndSkipsClosedSales(t *testing.T) {
 	if err := a.Run(ctx); err != nil {
 		t.Error(err)
 	}
-	if err := a.RunOnce(ctx); err == nil || errors.Is(err, sale.ErrNotFound) {
+	if _, err := a.RunOnce(ctx); err == nil || errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("unavailable stores: %v", err)
 	}
 }
@@ -212,7 +212,7 @@ func TestAuditorAuditsTheOthersOfABrokenSale(t *testing.T) {
 		RecheckDelay: time.Millisecond, Metrics: audit.NewMetrics(registry),
 		Pause: func(_ context.Context, id, _ string) error { paused = append(paused, id); return nil },
 	})
-	if err := a.RunOnce(t.Context()); err == nil {
+	if _, err := a.RunOnce(t.Context()); err == nil {
 		t.Error("the failure was hidden")
 	}
 	if !slices.Equal(paused, []string{"z"}) {
