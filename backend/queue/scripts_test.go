@@ -241,7 +241,8 @@ func TestHeldShardKeepsItsDeadTexts(t *testing.T) {
 	})
 }
 
-// A batch that keeps messages of the list only, after its entries became dead letters, leaves no consumer of the stream.
+// The entries of a batch become dead letters, and messages of the list remain. The batch leaves no consumer of the
+// stream.
 func TestInvalidEntriesLeaveNoConsumer(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
 		ctx, shard := t.Context(), keyspace.Shard(7)
