@@ -174,7 +174,7 @@ func (h *handlers) findOrder(
 	case !intact(ctx):
 		return sale.Order{}, lost(id)
 	}
-	row, err = h.cfg.Orders.Order(span.In(h.reads.next()), id)
+	row, err = readRow(span.In(h.reads.next()), id)
 	if errors.Is(err, sale.ErrNotFound) {
 		err = errNoOrder
 	}
