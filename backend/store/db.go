@@ -124,7 +124,8 @@ func (db *DB) Dialect() Dialect { return db.engine.conn().Dialect() }
 var ErrReadOnly = fmt.Errorf("%w: the database is read-only: it is a standby, or default_transaction_read_only is on",
 	sale.ErrUnavailable)
 
-// Ping returns nil if the database responds and accepts writes, and ErrReadOnly if it does not accept them.
+// Ping returns nil if the database responds and accepts writes, and ErrReadOnly if it does not accept them. It does not
+// detect that the disk of SQLite is full or read-only.
 func (db *DB) Ping(ctx context.Context) error { return db.View(ctx, "store: ping", ping) }
 
 // ping runs a statement, because a connection pooler accepts connections without a database behind it.
@@ -163,7 +164,8 @@ func (db *DB) View(ctx context.Context, op string, do func(context.Context, Conn
 
 // Snapshot runs statements that read, in one transaction: all see the database as of one instant.
 func (db *DB) Snapshot(ctx context.Context, op string, do func(context.Context, Conn) error) error {
-	return db.run(ctx, op, func(ctx context.Context) error { return db.engine.snapshot(ctx, do) })
+	e := db.engine
+	return db.run(ctx, op, func(ctx context.Context) error { return e.transact(ctx, e.readers, &e.reads, do) })
 }
 
 // Update runs a read-write transaction. It commits if do returns nil, otherwise it rolls back. An error is wrapped with

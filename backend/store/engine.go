@@ -26,16 +26,12 @@ type engine struct {
 // conn runs single statements that only read.
 func (e *engine) conn() Conn { return Conn{e.readers, e, nil} }
 
-// snapshot runs do in a transaction that reads. An error of do is returned unchanged.
-func (e *engine) snapshot(ctx context.Context, do func(context.Context, Conn) error) error {
-	return e.transact(ctx, e.readers, &e.reads, do)
-}
-
-// update runs do in a transaction that writes. An error of do rolls it back and is returned unchanged.
+// update runs do in a transaction that writes; see transact.
 func (e *engine) update(ctx context.Context, do func(context.Context, Conn) error) error {
 	return e.transact(ctx, e.writer, &e.writes, do)
 }
 
+// transact runs do in a transaction. An error of do rolls it back and is returned unchanged.
 func (e *engine) transact(
 	ctx context.Context, db *sql.DB, options *sql.TxOptions, do func(context.Context, Conn) error,
 ) error {

@@ -35,9 +35,11 @@ func openSQLite(
 			return nil, err
 		}
 	}
-	if err := createFile(path); err != nil {
+	file, err := openOrCreate(path) // SQLite would create it with other permissions
+	if err != nil {
 		return nil, err
 	}
+	_ = file.Close() // nothing was written
 
 	e := &engine{
 		writer:  openFile(path, timeout, url.Values{"_txlock": {"immediate"}}),

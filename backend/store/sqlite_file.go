@@ -35,15 +35,6 @@ func sqlitePath(databaseURL string) (string, error) {
 	return path, nil
 }
 
-// createFile creates a file that does not exist.
-func createFile(path string) error {
-	f, err := openOrCreate(path)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
 // openOrCreate opens a file, and creates it if needed. It holds the names of buyers, so only its owner may read it. An
 // error that an admin has to remove is a *URLError.
 func openOrCreate(path string) (*os.File, error) {
