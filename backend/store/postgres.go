@@ -41,7 +41,9 @@ func openPostgres(
 		return e, err
 	}
 	slow := pool.Config().ConnConfig
-	delete(slow.RuntimeParams, "statement_timeout")
+	if _, limited := slow.RuntimeParams["statement_timeout"]; limited {
+		slow.RuntimeParams["statement_timeout"] = "0" // without it, a timeout of the role or of the database would apply
+	}
 	db := stdlib.OpenDB(*slow)
 	defer db.Close()
 	if err := migratePostgres(ctx, db); err != nil {

@@ -177,3 +177,25 @@ func TestUpgradeDoesNotWaitForTransactionsOfTheLog(t *testing.T) {
 		storetest.Open(t, databaseURL)
 	}
 }
+
+// An index of a large table takes longer than any statement of a running process may take.
+func TestMigrationsHaveNoTimeout(t *testing.T) {
+	databaseURL := storetest.BarePostgres(t)
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Exec(t, databaseURL, `
+		CREATE FUNCTION reject_timeout() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF current_setting('statement_timeout') <> '0' THEN
+				RAISE 'a migration has the timeout %', current_setting('statement_timeout');
+			END IF;
+		END $$;
+		CREATE EVENT TRIGGER reject_timeout ON ddl_command_start EXECUTE FUNCTION reject_timeout();
+		ALTER DATABASE `+strings.TrimPrefix(u.Path, "/")+` SET statement_timeout = '1h'`)
+	db, err := store.Open(t.Context(), databaseURL, store.Config{Timeout: storetest.Timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = db.Close()
+}
