@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -43,6 +44,10 @@ func openPostgres(
 	slow := pool.Config().ConnConfig
 	if _, limited := slow.RuntimeParams["statement_timeout"]; limited {
 		slow.RuntimeParams["statement_timeout"] = "0" // without it, a timeout of the role or of the database would apply
+	}
+	// A stop waits until the server has cancelled the statement. By default, the process may exit before.
+	slow.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: timeout}
 	}
 	db := stdlib.OpenDB(*slow)
 	defer db.Close()

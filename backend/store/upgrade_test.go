@@ -199,3 +199,27 @@ func TestMigrationsHaveNoTimeout(t *testing.T) {
 	}
 	_ = db.Close()
 }
+
+// A process that is stopped during a migration must not leave its statement, and the locks of that, in the server.
+func TestStopDuringAMigrationEndsItsStatement(t *testing.T) {
+	databaseURL := storetest.Postgres(t)
+	old, observer := storetest.Connect(t, databaseURL), storetest.Connect(t, databaseURL)
+	if _, err := old.Exec(t.Context(), "BEGIN; LOCK TABLE goose_db_version"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	opened := make(chan error, 1)
+	go func() {
+		_, err := store.Open(ctx, databaseURL, store.Config{Timeout: storetest.Timeout})
+		opened <- err
+	}()
+	storetest.AwaitLocks(t, databaseURL, 1)
+	stop()
+	if err := <-opened; err == nil {
+		t.Error("a database is open whose migration was stopped")
+	}
+	if n := storetest.Waiting(t, observer); n != 0 {
+		t.Errorf("%d statements wait for a lock after the stop", n)
+	}
+}
