@@ -14,12 +14,12 @@ import (
 )
 
 // table compares sluice with a shop that sells from a table of its PostgreSQL. sluice is a backend with a Redis that
-// writes each order to the disk before its answer, and a worker that writes it to PostgreSQL; the shop is a handler that
-// runs one transaction for each purchase. Every request is from a new buyer, every one is accepted, and the time ends
-// when all orders are rows. The shop verifies no token and limits no buyer.
+// writes each order to the disk before its answer, and a worker that writes it to PostgreSQL; the shop is a handler
+// that runs one transaction for each purchase. Every request is from a new buyer, every one is accepted, and the time
+// ends when all orders are rows. The shop verifies no token and limits no buyer.
 func table(s *stage, cfg settings) contest {
-	h := &deployment{shop: newShopOf(s, s.build(), "--appendonly", "yes", "--appendfsync", "always"), cfg: cfg, wrk: s.wrk()}
-	h.client = h.redis.Client()
+	h := &deployment{shop: newShopOf(s, s.build(), "--appendonly", "yes", "--appendfsync", "always"), cfg: cfg}
+	h.wrk, h.client = s.wrk(), h.redis.Client()
 	h.at = h.backend()
 	worker := s.start(h.env, h.bin, "worker")
 	h.parts = newMeter("backend", h.at.pid, "redis", redisPID(s, h.client), "worker", worker.Pid(),

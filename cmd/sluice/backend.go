@@ -140,6 +140,7 @@ func (f *flagSet) allowPrivate(to *[]string) {
 	value, help := f.env(envAllowPrivate, "private networks that webhooks may be sent to, such as 10.0.0.0/8; "+
 		"http:// is allowed there")
 	f.StringSliceVar(to, "allow-private", items(value), help)
+	f.Lookup("allow-private").DefValue = "[]"
 }
 
 // minAdminToken is how many bytes an admin token has at least. A shorter one could be guessed.

@@ -78,10 +78,12 @@ func (f *flagSet) source(name, env string) string {
 	return "--" + name
 }
 
-// str declares a string with its default from the variable env, if that is not empty.
+// str declares a string with its default from the variable env, if that is not empty. The help shows def, because a
+// variable may contain a password.
 func (f *flagSet) str(to *string, name, env, def, help string) {
 	value, help := f.env(env, help)
 	f.StringVar(to, name, cmp.Or(value, def), help)
+	f.Lookup(name).DefValue = def
 }
 
 // filled rejects empty values of flags, which are usually those of a variable of a script that is not set.
@@ -104,6 +106,7 @@ func (f *flagSet) filled(names ...string) {
 func (f *flagSet) list(to *[]string, name, env, help string) {
 	value, help := f.env(env, help)
 	f.StringArrayVar(to, name, items(value), help)
+	f.Lookup(name).DefValue = "[]"
 }
 
 // items splits a list at commas.
@@ -134,7 +137,6 @@ func bounded[T cmp.Ordered](f *flagSet, value *T, name, env, kind string, least,
 		flag := f.Lookup(name)
 		onlyDecimal(flag)
 		invalid = flag.Value.Set(text)
-		flag.DefValue = flag.Value.String()
 	}
 	var none T
 	f.check(func(bad *problems) {

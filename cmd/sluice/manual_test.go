@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // tree returns all runnable commands, with defaults that no environment variable changes.
@@ -190,4 +191,16 @@ func TestEveryVariableIsInTheManual(t *testing.T) {
 	if found < 20 {
 		t.Errorf("%d variables were found; there are more", found)
 	}
+}
+
+// A variable may contain a password, and the help shows the defaults of flags.
+func TestHelpShowsNoValueOfAVariable(t *testing.T) {
+	p := &program{getenv: func(string) string { return "hush" }, out: &bytes.Buffer{}, errOut: &bytes.Buffer{}}
+	forAll(p.root(), func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if strings.Contains(f.DefValue, "hush") {
+				t.Errorf("%s --%s shows the default %s", c.CommandPath(), f.Name, f.DefValue)
+			}
+		})
+	})
 }

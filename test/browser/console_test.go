@@ -455,7 +455,8 @@ func consoleTwoAdmins(t *testing.T, s *shop) {
 
 // Back, and a reload, show the page of a long list that the admin has left. A new filter shows the first page.
 func consoleBackToThePage(t *testing.T, s *shop) {
-	s.sql(`INSERT INTO admin_log (actor, action, target) SELECT 'paging', 'sale.pause', 'row-' || n FROM generate_series(1, 120) n`)
+	s.sql(`INSERT INTO admin_log (actor, action, target)
+		SELECT 'paging', 'sale.pause', 'row-' || n FROM generate_series(1, 120) n`)
 	b := s.atConsole(t, newPerson(t), "ann", "log?actor=paging")
 	row := func(text string) {
 		t.Helper()

@@ -948,7 +948,7 @@ var mutants = []mutant{
 	{
 		"webhooks: a late result changes an endpoint that was resumed",
 		"backend/events/webhook/store_results.go",
-		"|| r.Delivery.Revision != e.Revision {",
+		"|| r.Delivery.Revision != revision {",
 		"{",
 		webhookTest("TestResultOfTheTimeBeforeAResumeDoesNotChangeTheEndpoint"),
 	},
