@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -23,7 +24,7 @@ func (x *edge) detectAddresses(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("edge %s: resolve its host: %w", x.base, err)
 	}
-	if addresses[0].IP.IsLoopback() && addresses[0].IP.To4() != nil {
+	if slices.ContainsFunc(addresses, isLoopback) {
 		x.addresses = Loopback
 		l := x.open(maxProbes)
 		defer l.close()
@@ -33,6 +34,9 @@ func (x *edge) detectAddresses(ctx context.Context) error {
 	}
 	return x.testForwarded(ctx)
 }
+
+// isLoopback reports whether an address is in 127.0.0.0/8. The name localhost usually has ::1 before 127.0.0.1.
+func isLoopback(a net.IPAddr) bool { return a.IP.IsLoopback() && a.IP.To4() != nil }
 
 // testForwarded uses up the limit of one address in X-Forwarded-For. If another address is then refused as well, the
 // edge ignores the header.
