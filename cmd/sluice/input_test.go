@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +38,24 @@ func TestDescriptionMustBeUTF8(t *testing.T) {
 	file := write(t, "latin1.md", "Gr\xf6\xdfe 42")
 	want := "--description: " + file + " is not UTF-8 text: convert it"
 	wantUsage(t, want, "sale", "describe", "shoe", "--description", file)
+}
+
+// A heading that follows a byte order mark would be no heading.
+func TestDescriptionWithAByteOrderMark(t *testing.T) {
+	var body map[string]string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		fmt.Fprint(w, "{}")
+	}))
+	defer s.Close()
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	file := write(t, "shoe.md", "\ufeff# The shoe")
+	code, _, stderr := sluice(t, env, "sale", "describe", "shoe", "--description", file)
+	if code != exitOK || body["description"] != "# The shoe" {
+		t.Errorf("exit %d, %s, and the description %q", code, stderr, body["description"])
+	}
 }
 
 // A value is empty if a variable of a script is not set. Without it, more dead orders would be settled, a repeated

@@ -256,7 +256,7 @@ func (f *flagSet) details(to *client.Details) {
 				err = fmt.Errorf("%s is not UTF-8 text: convert it", file)
 			}
 			bad.check("--description", err)
-			to.Description = string(text)
+			to.Description = strings.TrimPrefix(string(text), "\ufeff") // some editors begin a file with it
 		}
 	})
 }
