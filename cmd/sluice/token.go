@@ -73,22 +73,14 @@ private key of that file, else with the secret in the data directory of "sluice 
 	return parent(c, p.tokenCheckCommand())
 }
 
-// signer returns a signer with these claims. Empty ones are taken from the sluice up that uses the data directory.
+// signer returns the signer that the flags select, as the help of sluice token describes. Empty claims are those of the
+// sluice up that uses the data directory.
 func (p *program) signer(data, keys, kid string, claims token.Expect) (*token.Signer, error) {
-	signer, err := p.keySigner(data, keys, kid)
-	if err != nil {
-		return nil, err
-	}
-	return signer.With(dataDir(data).claims(claims)), nil
-}
-
-// keySigner returns the signer that the flags select, as the help of sluice token describes.
-func (p *program) keySigner(data, keys, kid string) (*token.Signer, error) {
-	secret := p.getenv(envSecret)
+	claims = dataDir(data).claims(claims)
 	switch {
 	case kid != "" && keys == "":
 		return nil, errors.New("--kid selects a key of a file: name the file with --token-keys")
-	case keys != "" && (kid != "" || secret == ""):
+	case keys != "" && (kid != "" || p.getenv(envSecret) == ""):
 		text, err := token.ReadFile(keys)
 		if err != nil {
 			return nil, fmt.Errorf("--token-keys: %w", err)
@@ -97,13 +89,12 @@ func (p *program) keySigner(data, keys, kid string) (*token.Signer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--token-keys: %s: %w", keys, err)
 		}
-		return signer, nil
+		return signer.With(claims), nil
 	}
 	secret, err := p.secretOf(dataDir(data))
-	if err != nil {
-		return nil, err
-	}
 	switch {
+	case err != nil:
+		return nil, err
 	case secret == "":
 		return nil, usage("no token secret: set %s, or --data to the directory of a sluice up (%s has none)", envSecret, data)
 	case len(secret) < token.MinSecret:
@@ -113,7 +104,7 @@ func (p *program) keySigner(data, keys, kid string) (*token.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key.Signer, nil
+	return key.With(claims), nil
 }
 
 // secretOf returns the token secret from the environment, else from the data directory; empty when neither has one.
