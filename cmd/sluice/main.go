@@ -84,10 +84,8 @@ func report(stderr io.Writer, err error) int {
 
 // checkArguments rejects an argument that is not UTF-8 text. In JSON it would become another text.
 func checkArguments(args []string) error {
-	for _, arg := range args {
-		if !utf8.ValidString(arg) {
-			return usage("the argument %q is not UTF-8 text: convert it", arg)
-		}
+	if i := slices.IndexFunc(args, func(arg string) bool { return !utf8.ValidString(arg) }); i >= 0 {
+		return usage("the argument %q is not UTF-8 text: convert it", args[i])
 	}
 	return nil
 }
