@@ -59,12 +59,15 @@ func TestDescriptionWithAByteOrderMark(t *testing.T) {
 }
 
 // A value is empty if a variable of a script is not set. Without it, more dead orders would be settled, a repeated
-// command would create or add again, a sale would not end, an endpoint would receive the events of all sales, and an
-// edge would serve without TLS.
+// command would create or add again, a sale would not end, its description would be removed, an endpoint would receive
+// the events of all sales, and an edge would serve without TLS.
 func TestEmptyValueIsRejected(t *testing.T) {
 	const empty = " is empty: name a value, or leave it out"
 	for _, flag := range []string{"id", "closes"} {
 		wantUsage(t, "--"+flag+empty, "sale", "create", "--title", "x", "--stock", "1", "--price", "1EUR", "--"+flag, "")
+	}
+	for _, flag := range []string{"picture", "description"} {
+		wantUsage(t, "--"+flag+empty, "sale", "describe", "shoe", "--"+flag, "")
 	}
 	for _, flag := range []string{"type", "sale"} {
 		wantUsage(t, "--"+flag+empty, "webhook", "add", "https://shop.example", "--"+flag, "")

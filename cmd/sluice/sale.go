@@ -249,6 +249,7 @@ func (f *flagSet) details(to *client.Details) {
 	f.StringVar(&to.Picture, "picture", "", "URL of an image for the page, https://shop.example/shoe.jpg (default: none)")
 	f.StringVar(&file, "description", "", "Markdown file with the description for the page, "+
 		"at most 8000 bytes (default: none)")
+	f.filled("picture", "description")
 	f.check(func(bad *problems) {
 		if file != "" {
 			text, err := readFile(file, sale.MaxDescriptionLen)
