@@ -65,6 +65,7 @@ func TestAdminConsole(t *testing.T) {
 		{"ConnectionLost", consoleConnectionLost},
 		{"StreamThatFailsOften", consoleStreamThatFailsOften},
 		{"SlowServer", consoleSlowServer},
+		{"Loading", consoleLoading},
 		{"KeepsTheScrollPosition", consoleKeepsTheScrollPosition},
 		{"Phone", consolePhone},
 		{"ForcedColors", consoleForcedColors},
@@ -779,6 +780,22 @@ func consoleSlowServer(t *testing.T, s *shop) {
 	b.eval(`releases[1]()`)
 	b.await("the newest state", `document.querySelector("main .badge").textContent === "paused"`)
 	b.clean()
+}
+
+// A page that waits for its first response shows it, and does not look like an empty list.
+func consoleLoading(t *testing.T, s *shop) {
+	s.createSale("loaded", "Loaded", 5, time.Now().Add(-time.Second))
+	ann := newPerson(t)
+	s.atConsole(t, ann, "ann", "log")
+	for _, view := range []string{"sales", "sales/loaded", "orders", "groups", "webhooks", "rehearsals", "log"} {
+		b := openWith(t, ann, s.admin+"/admin/"+view, `
+			const gate = new Promise((open) => { window.openGate = open; }), real = window.fetch;
+			window.fetch = async (...request) => { await gate; return real(...request); };`)
+		b.shows("Loading…")
+		b.eval(`openGate()`)
+		b.await("the response", `!document.querySelector("main").innerText.includes("Loading…")`)
+		b.clean()
+	}
 }
 
 // Tables that are read again repeatedly keep their scroll position.

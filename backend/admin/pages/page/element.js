@@ -48,11 +48,14 @@ const button = (label, onclick, cls, name) => h('button', { type: 'button', clas
 
 const problemLine = (text) => h('p', { class: 'problem', role: 'alert' }, text);
 
+const loading = 'Loading…';
+
 // reloader returns a function that shows the body of the response to read, or its problem in the element at. One read is in progress at a time: a slow
 // server gets no further requests, and no older response replaces a newer one. Calls during a read share the next one. The promise resolves to
 // true if the page shows the response.
 function reloader(read, at, show) {
   let running = Promise.resolve(), next = null;
+  if (!at.hasChildNodes()) fill(at, h('span', { class: 'soft' }, loading));
   const load = async () => {
     next = null;
     const got = await read();

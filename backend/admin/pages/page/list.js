@@ -5,7 +5,7 @@ const spoken = (text) => ({ name: h('span', { class: 'unseen' }, text) });
 // and row(entry) returns the table row of an entry, or several rows.
 function list({ head, label, load, pick, row, empty }) {
   const body = h('tbody');
-  const note = h('p', { class: 'soft note', role: 'status' });
+  const note = h('p', { class: 'soft note', role: 'status' }, loading);
   const first = button('First', () => show([''])), back = button('Previous', () => show(trail.slice(0, -1))), more = button('Next', () => show([...trail, next]));
   const pages = h('div', { class: 'row pages', hidden: true }, first, back, more);
   const table = tableOf(label, head, body);
