@@ -661,7 +661,10 @@ func consoleSessionEndsDuringInput(t *testing.T, s *shop) {
 	b.enter("policy", "-- my policy")
 	b.endSession(s)
 	b.text("Check")
-	b.await("the notice", `document.querySelector("#banner:not([hidden])")?.textContent.startsWith("Your session has expired.")`)
+	b.await(
+		"the notice",
+		`document.querySelector("#banner:not([hidden])")?.textContent.startsWith("Your session has expired.")`,
+	)
 	b.eval(`document.querySelector("#banner a").addEventListener("click", (e) => e.preventDefault())`)
 	b.click(`document.querySelector("#banner a")`)
 	if at := b.eval(`document.querySelector("#banner a").target`); at != "_blank" {
@@ -809,7 +812,10 @@ func consoleKeepsTheScrollPosition(t *testing.T, s *shop) {
 		b := openWith(t, ann, s.admin+"/admin/"+view, ticking)
 		b.look("light", 320, 640)
 		b.await("the table", `document.querySelector("main tbody tr")`)
-		b.await("a scroll position", `(document.querySelector(".scroll").scrollLeft = 40) && document.querySelector(".scroll").scrollLeft === 40`)
+		b.await(
+			"a scroll position",
+			`(document.querySelector(".scroll").scrollLeft = 40) && document.querySelector(".scroll").scrollLeft === 40`,
+		)
 		b.eval(`void (window.first = document.querySelector("main tbody tr"))`)
 		b.await("new rows", `tick() ?? !first.isConnected`)
 		if at := b.eval(`document.querySelector(".scroll").scrollLeft`); at != "40" {
