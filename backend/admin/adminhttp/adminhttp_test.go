@@ -180,6 +180,8 @@ func TestInvalidRequestsAre400(t *testing.T) {
 		{"GET", "/admin/v1/dead?limit=1001", "", ""},
 		{"GET", "/admin/v1/dead?limit=x", "", ""},
 		{"GET", "/admin/v1/dead?died_before=2019-12-31T23:59:59Z", "", ""},
+		{"GET", "/admin/v1/live?after=1", "", ""},
+		{"GET", "/admin/v1/live/events?limit=1", "", ""},
 		{"GET", "/admin/v1/dead?sale=", "", ""},
 		{"GET", "/admin/v1/dead?sale=a%20b", "", ""},
 		{"POST", "/admin/v1/dead/0/retry", "", ""},

@@ -39,14 +39,14 @@ func (h *handlers) liveBody(since int64) (liveBody, <-chan struct{}) {
 func (h *handlers) live(_ context.Context, r *request) (any, error) {
 	q := httpserver.NewQuery(r.Ctx)
 	body, _ := h.liveBody(q.Number("since"))
-	return body, q.Err()
+	return body, q.End()
 }
 
 // liveEvents is GET /admin/v1/live/events.
 func (h *handlers) liveEvents(c *fiber.Ctx, from caller) error {
 	q := httpserver.NewQuery(c)
 	at := q.Number("since")
-	if err := q.Err(); err != nil {
+	if err := q.End(); err != nil {
 		return err
 	}
 	if h.streams.Add(1) > maxLiveStreams {
