@@ -25,6 +25,7 @@ func useHidden(chunk []ast.Stmt) {
 	walk(reflect.ValueOf(chunk), func(node any) {
 		switch n := node.(type) {
 		case *ast.AssignStmt:
+			checkIndices(n)
 			if _, logical := n.Rhs[0].(*ast.LogicalOpExpr); logical || len(n.Lhs) > 1 {
 				keepValues(n)
 			}
@@ -39,6 +40,55 @@ func useHidden(chunk []ast.Stmt) {
 				n.Operator, n.Rhs = "*", &ast.NumberExpr{Value: "1"}
 			}
 		}
+	})
+}
+
+// walk calls visit for every node of a syntax tree, before the nodes below it.
+func walk(v reflect.Value, visit func(node any)) {
+	switch v.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			walk(v.Index(i), visit)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			walk(v.Field(i), visit)
+		}
+	case reflect.Interface:
+		walk(v.Elem(), visit)
+	case reflect.Pointer:
+		if !v.IsNil() {
+			visit(v.Interface())
+			walk(v.Elem(), visit)
+		}
+	}
+}
+
+// called returns a call of a hidden function, on this line.
+func called(name string, line int, args ...ast.Expr) ast.Expr {
+	function := &ast.IdentExpr{Value: name}
+	call := &ast.FuncCallExpr{Func: function, Args: args}
+	for _, e := range []ast.Expr{function, call} {
+		e.SetLine(line)
+		e.SetLastLine(line)
+	}
+	return call
+}
+
+// hide defines a function that no source text can name. A call takes the given number of instructions more than the
+// nginx edge needs for the expression; they are not counted.
+func (m *meter) hide(name string, more int, function lua.LGFunction) {
+	m.state.SetGlobal(name, m.state.NewFunction(func(l *lua.LState) int {
+		m.left += more
+		return function(l)
+	}))
+}
+
+// hideOne is hide for a function with one result.
+func (m *meter) hideOne(name string, more int, function func(l *lua.LState) lua.LValue) {
+	m.hide(name, more, func(l *lua.LState) int {
+		l.Push(function(l))
+		return 1
 	})
 }
 
@@ -69,6 +119,7 @@ func converted(name string, e ast.Expr) ast.Expr {
 
 // defineHidden defines the functions for one run. They return values of other types unchanged: the engine reports them.
 func (m *meter) defineHidden() {
+	m.countIndices()
 	m.hide(valuesName, 2, func(l *lua.LState) int { return l.GetTop() })
 	m.hideOne(textName, 2, func(l *lua.LState) lua.LValue {
 		if n, ok := l.Get(1).(lua.LNumber); ok {

@@ -55,7 +55,6 @@ func run(name string, source []byte) (table *lua.LTable, where position, steps i
 		}
 		return wrong(0, "%v", err)
 	}
-	checkIndices(chunk)
 	useHidden(chunk)
 	proto, err := lua.Compile(chunk, chunkName)
 	if err != nil {
@@ -68,7 +67,6 @@ func run(name string, source []byte) (table *lua.LTable, where position, steps i
 	defer cancel()
 	meter := &meter{Context: deadline, state: state, left: maxInstructions}
 	state.SetContext(meter)
-	meter.countIndices()
 	meter.defineHidden()
 	state.Push(state.NewFunctionFromProto(proto))
 	if err := state.PCall(0, 1, nil); err != nil {
