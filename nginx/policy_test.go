@@ -299,6 +299,7 @@ func TestBothEdgesComputeTheSame(t *testing.T) {
 		{`burst = 1 + "1_0"`, "bad"},
 		{`burst = -"1_0" and 1`, "bad"},
 		{`burst = "x" % 2`, "bad"},
+		{`burst = 2 % nil`, "bad p.lua:1: attempt to perform arithmetic on a nil value"},
 		{`burst = nil .. 2`, "bad"},
 	} {
 		source := `return { rules = { { name = "a", key = "ip", rate = "1r/s", ` + c.fields + ` } } }`
@@ -306,8 +307,8 @@ func TestBothEdgesComputeTheSame(t *testing.T) {
 			source = `return { rules = { { name = "a", key = "ip", ` + c.fields + ` } } }`
 		}
 		theirs, ours := meaning([]byte(source)), dump(t, server, source)
-		if c.want == "bad" {
-			theirs, ours = theirs[:3], ours[:3]
+		if strings.HasPrefix(c.want, "bad") {
+			theirs, ours = theirs[:min(len(c.want), len(theirs))], ours[:min(len(c.want), len(ours))]
 		}
 		if theirs != c.want || ours != c.want {
 			t.Errorf("%s means to nginx\n%s\nand to the gateway\n%s\nwant\n%s", c.fields, ours, theirs, c.want)

@@ -135,7 +135,12 @@ func (m *meter) defineHidden() {
 		return l.Get(1)
 	})
 	m.hideOne(remainderName, 3, func(l *lua.LState) lua.LValue {
-		a, b := float64(l.CheckNumber(1)), float64(l.CheckNumber(2))
-		return lua.LNumber(a - math.Floor(a/b)*b)
+		for _, v := range []lua.LValue{l.Get(1), l.Get(2)} {
+			if !lua.LVCanConvToString(v) {
+				l.RaiseError("attempt to perform arithmetic on a %s value", v.Type())
+			}
+		}
+		a, b := lua.LVAsNumber(l.Get(1)), lua.LVAsNumber(l.Get(2))
+		return a - lua.LNumber(math.Floor(float64(a/b)))*b
 	})
 }
