@@ -114,6 +114,9 @@ var kinds = map[string]struct {
 	"RSA": {"", []string{RS256, PS256}},
 }
 
+// algs lists the algorithms of all kinds.
+var algs = []string{HS256, EdDSA, ed25519Alg, ES256, RS256, PS256}
+
 // algOf returns the algorithm of a key.
 func (k *jwk) algOf() (string, error) {
 	kty, ok := k.object["kty"].(string)
@@ -137,20 +140,10 @@ func (k *jwk) algOf() (string, error) {
 		return kind.algs[0], nil
 	case slices.Contains(kind.algs, alg):
 		return alg, nil
-	case !ok || isSupported(alg):
+	case !ok || slices.Contains(algs, alg):
 		return "", fmt.Errorf("alg must be %s, as its kty says", strings.Join(kind.algs, " or "))
 	}
 	return "", unsupportedError{"alg"}
-}
-
-// isSupported reports whether any kind of key has this algorithm.
-func isSupported(alg string) bool {
-	for _, kind := range kinds {
-		if slices.Contains(kind.algs, alg) {
-			return true
-		}
-	}
-	return false
 }
 
 // parseKey returns nil for a key that is not for signatures.
