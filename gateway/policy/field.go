@@ -131,15 +131,7 @@ func describe(v lua.LValue) string {
 }
 
 // describeKey describes a table key that is not a string.
-func describeKey(k lua.LValue) string {
-	switch k := k.(type) {
-	case lua.LNumber:
-		return number(float64(k))
-	case lua.LBool:
-		return k.String()
-	}
-	return "a " + k.Type().String()
-}
+func describeKey(k lua.LValue) string { return strings.TrimPrefix(describe(k), "the number ") }
 
 // number formats f like Lua, which uses %.14g of C: as 0.5, 1e+20, nan, inf or -inf.
 func number(f float64) string {

@@ -42,10 +42,7 @@ end
 
 -- describe_key(key) -> words for a key that is not a name
 local function describe_key(key)
-  if type(key) == "number" then
-    return number(key)
-  end
-  return type(key) == "boolean" and tostring(key) or "a " .. type(key)
+  return (describe(key):gsub("^the number ", ""))
 end
 
 -- check_fields(t, what, names, at, wrong): reports every field that is not one of names
