@@ -69,11 +69,14 @@ var different = []string{"alloc_order_ids", "register_consumer", "enqueue"}
 var equal = []string{"admit", "return_unit", "segment_set_apart", "load_buyers", "dead_begin_cancel", "extend_lease"}
 
 func (h *twice) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if slices.Contains([]string{"hello", "client"}, cmd.Name()) { // of a new connection, which another command waits for
+		return next(ctx, cmd)
+	}
+	h.mu.Lock() // units can be moved between segments in the background
+	defer h.mu.Unlock()
 	if cmd.Name() != "evalsha" {
 		return next(ctx, cmd)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	ctx = context.WithoutCancel(ctx) // a call that its caller abandons could be executed during a comparison
 	name := h.names[cmd.Args()[1].(string)]
 	h.ran[name]++
@@ -157,13 +160,12 @@ func (h *twice) consumers(stream string) map[string]int64 {
 	return pending
 }
 
-// market is a deployment with three shards, whose processes are the steps of the test.
+// market is a deployment with three shards. The steps of the test are those of its processes.
 type market struct {
 	*testing.T
 	ctx      context.Context
 	random   *rand.Rand
 	twice    *twice
-	redis    redisconn.Client // without the hook
 	db       *store.Store
 	stock    *admission.Stock
 	admitter *admission.Admitter
@@ -191,7 +193,7 @@ func newMarket(t *testing.T, random *rand.Rand, stream bool) *market {
 	h := &twice{t: t, random: random, direct: direct, names: map[string]string{}, ran: map[string]int{}}
 	hooked.AddHook(testenv.Commands(h.process))
 	m := &market{
-		T: t, ctx: t.Context(), random: random, twice: h, redis: direct, db: storetest.Open(t, storetest.SQLite(t)),
+		T: t, ctx: t.Context(), random: random, twice: h, db: storetest.Open(t, storetest.SQLite(t)),
 		space: keyspace.Space{Shards: 3},
 	}
 	for _, name := range redisscript.Names() {
@@ -235,6 +237,13 @@ func (m *market) check(err error) {
 	if err != nil {
 		m.Error(err)
 	}
+}
+
+// directly changes Redis between two runs of scripts.
+func (m *market) directly(do func(c redisconn.Client)) {
+	m.twice.mu.Lock()
+	defer m.twice.mu.Unlock()
+	do(m.twice.direct)
 }
 
 func (m *market) audit() {
@@ -318,11 +327,13 @@ func (m *market) end(w *marketWorker) {
 // pass lets two hours pass for the leases and delays of a shard, or sets the clock back.
 func (m *market) pass(w *marketWorker) {
 	hours := []float64{-2, -2, 2}[m.random.IntN(3)]
-	for _, key := range []string{w.shard.Leases(), w.shard.Delayed()} {
-		for _, member := range m.redis.ZRange(m.ctx, key, 0, -1).Val() {
-			m.redis.ZIncrBy(m.ctx, key, hours*3_600_000, member)
+	m.directly(func(c redisconn.Client) {
+		for _, key := range []string{w.shard.Leases(), w.shard.Delayed()} {
+			for _, member := range c.ZRange(m.ctx, key, 0, -1).Val() {
+				c.ZIncrBy(m.ctx, key, hours*3_600_000, member)
+			}
 		}
-	}
+	})
 	_, err := w.Reclaim(m.ctx, 10)
 	m.check(err)
 }
@@ -397,8 +408,9 @@ func (m *market) change(s sale.Sale, w *marketWorker) {
 			_, _ = m.mover.Move(m.ctx, spread.Sale{ID: s.ID, Spread: s.Spread}, move) // may be too late
 		}
 	case 3:
-		m.check(m.redis.RPush(m.ctx, w.shard.Ready(), "\xff").Err())
+		m.directly(func(c redisconn.Client) { m.check(c.RPush(m.ctx, w.shard.Ready(), "\xff").Err()) })
 	case 4:
-		m.check(m.redis.XAdd(m.ctx, &redis.XAddArgs{Stream: w.shard.Orders(), Values: []string{"x", "1"}}).Err())
+		entry := &redis.XAddArgs{Stream: w.shard.Orders(), Values: []string{"x", "1"}}
+		m.directly(func(c redisconn.Client) { m.check(c.XAdd(m.ctx, entry).Err()) })
 	}
 }
