@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/duration"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"sluice/internal/duration"
 )
 
 // problems collects all errors of a command line, so that they are reported together.
