@@ -156,6 +156,7 @@ func (f *flagSet) queue(c *cobra.Command, to *string) {
 func (f *flagSet) expect(to *token.Expect) {
 	f.str(&to.Issuer, "token-issuer", envIssuer, "", "iss of all tokens (default: not checked)")
 	f.str(&to.Audience, "token-audience", envAudience, "", "aud of all tokens, or a member of it (default: not checked)")
+	f.filled("token-issuer", "token-audience")
 }
 
 // edgeFlags are the flags of both edges.

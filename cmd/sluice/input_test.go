@@ -60,7 +60,7 @@ func TestDescriptionWithAByteOrderMark(t *testing.T) {
 
 // A value is empty if a variable of a script is not set. Without it, more dead orders would be settled, a repeated
 // command would create or add again, a sale would not end, its description would be removed, an endpoint would receive
-// the events of all sales, and an edge would serve without TLS.
+// the events of all sales, and an edge would serve without TLS, or accept the tokens of other applications.
 func TestEmptyValueIsRejected(t *testing.T) {
 	const empty = " is empty: name a value, or leave it out"
 	for _, flag := range []string{"id", "closes"} {
@@ -72,6 +72,7 @@ func TestEmptyValueIsRejected(t *testing.T) {
 	for _, flag := range []string{"type", "sale"} {
 		wantUsage(t, "--"+flag+empty, "webhook", "add", "https://shop.example", "--"+flag, "")
 	}
+	wantUsage(t, "--token-audience"+empty, "gateway", "--upstream", "127.0.0.1:1", "--token-audience", "")
 	wantUsage(t, "--tls-cert"+empty+"; --tls-key"+empty,
 		"gateway", "--upstream", "127.0.0.1:1", "--tls-cert", "", "--tls-key", "")
 	wantUsage(t, "--key"+empty, "sale", "restock", "shoe", "--add", "1", "--key", "")
