@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sluice/backend/admission"
@@ -129,6 +130,19 @@ func (s *Service) addKnown(def sale.Sale) {
 	}
 }
 
+// removeArchived removes the parts that were just loaded and whose sale was archived since RunOnce read it, for example
+// while this process was suspended: Redis would sell it again. sweepRehearsals removes them after a crash before that.
+func (s *Service) removeArchived(ctx context.Context, loaded []admission.SalePart) error {
+	archived, err := s.store.ArchivedSales(ctx)
+	failures := []error{err}
+	for _, p := range loaded {
+		if slices.Contains(archived, p.ID) {
+			failures = append(failures, s.stock.RemoveFrom(ctx, s.stock.ShardOf(p.Part()), p.ID))
+		}
+	}
+	return errors.Join(failures...)
+}
+
 // reconcile is RunOnce for the sales, and the segments of sales, in one shard.
 func (s *Service) reconcile(ctx context.Context, all []admission.SalePart) error {
 	parts := make([]spread.Part, len(all))
@@ -155,6 +169,7 @@ func (s *Service) reconcile(ctx context.Context, all []admission.SalePart) error
 		if admission.ConcernsOthers(err) || err != nil && ctx.Err() != nil {
 			return errors.Join(failures...)
 		}
+		failures = append(failures, s.removeArchived(ctx, missing))
 		outdated = append(outdated, missing...) // another process may have loaded an older version
 	}
 	for _, o := range outdated {

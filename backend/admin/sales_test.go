@@ -14,6 +14,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/queue/queuetest"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/test/testenv"
@@ -507,6 +508,40 @@ func (w *world) archive(id string) {
 	}
 	if err := w.stock.Remove(w.ctx, closed.Sale); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// loading is a store that calls once while a sale is loaded.
+type loading struct {
+	Store
+	during func()
+}
+
+func (s *loading) OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
+	s.during()
+	return s.Store.OrdersOf(ctx, of, yield)
+}
+
+// A process is suspended while it loads a sale, and the sale is closed and archived meanwhile.
+func TestSaleThatIsArchivedWhileItIsLoadedDoesNotSell(t *testing.T) {
+	w := newWorld(t)
+	v := w.create("old", 3)
+	if err := w.stock.Remove(w.ctx, v.Sale); err != nil {
+		t.Fatal(err)
+	}
+	archived := false
+	w.Service.store = &loading{w.Service.store, sync.OnceFunc(func() {
+		if _, err := w.store.SetSwitch(w.ctx, "old", sale.Closed); err != nil {
+			t.Error(err)
+		}
+		err := w.store.BeginPart(w.ctx, "old", store.ArchivePart{Number: 1, File: "old-1.ndjson.gz"})
+		archived = err == nil
+	})}
+	if err := w.RunOnce(w.ctx); err != nil || !archived {
+		t.Fatal(err, archived)
+	}
+	if v, err := w.stock.View(w.ctx, "old"); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("Redis has the sale: %s, %v", v.State, err)
 	}
 }
 
