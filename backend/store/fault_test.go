@@ -23,6 +23,7 @@ func TestPostgresErrorsAreClassified(t *testing.T) {
 		"23000": true, // sluice_reject
 		"22021": true, // character_not_in_repertoire
 		"22003": true, // numeric_value_out_of_range
+		"P0001": true, // raise_exception, of a trigger
 
 		"40001": false, // serialization_failure
 		"40P01": false, // deadlock_detected
@@ -40,6 +41,7 @@ func TestPostgresErrorsAreClassified(t *testing.T) {
 		"42P01": false, // undefined_table
 		"42501": false, // insufficient_privilege
 		"XX001": false, // data_corrupted
+		"P0004": false, // assert_failure
 		"":      false,
 	} {
 		err := classifyPostgres(fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: code, Message: "m"}))
