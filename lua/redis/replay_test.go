@@ -53,13 +53,13 @@ func TestScriptsRunTwiceInRandomStates(t *testing.T) {
 // twice is a hook that runs each script twice.
 type twice struct {
 	t      *testing.T
-	random *rand.Rand
 	direct redisconn.Client // without the hook
 	names  map[string]string
 
-	mu   sync.Mutex
-	ran  map[string]int
-	full int // runs that failed with full memory
+	mu     sync.Mutex
+	random *rand.Rand
+	ran    map[string]int
+	full   int // runs that failed with full memory
 }
 
 // different returns something else, or adds something, in each run.
@@ -190,7 +190,10 @@ type marketWorker struct {
 func newMarket(t *testing.T, random *rand.Rand, stream bool) *market {
 	server := testenv.StartRedis(t)
 	direct, hooked := testenv.OpenPatient(t, server.URL), testenv.OpenPatient(t, server.URL)
-	h := &twice{t: t, random: random, direct: direct, names: map[string]string{}, ran: map[string]int{}}
+	h := &twice{
+		t: t, random: rand.New(rand.NewPCG(random.Uint64(), 2)), direct: direct, names: map[string]string{},
+		ran: map[string]int{},
+	}
 	hooked.AddHook(testenv.Commands(h.process))
 	m := &market{
 		T: t, ctx: t.Context(), random: random, twice: h, db: storetest.Open(t, storetest.SQLite(t)),
