@@ -42,8 +42,8 @@ e2e: ## run the end-to-end tests with nginx, the Go gateway, Redis and PostgreSQ
 	$(GO) test -count=1 -vet=off -parallel $(PACKAGES) -timeout 30m ./test/e2e
 	cd test/chaos && $(GO) test -count=1 -vet=off -timeout 10m .
 
-bench: install-bench ## measure the whole path against named baselines (four minutes)
-	cd bench && $(GO) run . speed --only purchase,edge,orders,queue
+bench: install-bench ## measure the whole path against named baselines (five minutes)
+	cd bench && $(GO) run . speed --only purchase,table,edge,orders,queue
 
 fuzz: ## run every fuzz target for ten seconds
 	@for p in $$($(GO) list ./... ); do \
