@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// classifyPostgres separates errors caused by the data, which wrap ErrRejected, from all others, by SQLSTATE class: 22
-// is a value that does not fit, 23 a violated constraint. P0001 is raised by a trigger of the deployment. A missing table
-// or permission (42) is an error of the deployment and must not turn orders into dead letters, so it wraps
+// classifyPostgres separates errors caused by the data, which wrap ErrRejected, from all others, by SQLSTATE: class 22
+// is a value that does not fit, 23 a violated constraint, and P0001 is raised by a trigger of the deployment. A missing
+// table or permission (42) is an error of the deployment and must not turn orders into dead letters, so it wraps
 // sale.ErrUnavailable like all others.
 func classifyPostgres(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
