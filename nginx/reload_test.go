@@ -146,7 +146,7 @@ func (e *edge) reloadSlowly(handedOver func()) (inTime bool) {
 func TestWorkerIsReplacedByALaterConfiguration(t *testing.T) {
 	got := requireLua(t).run(t, `
 		local handover, test = require "sluice.handover", ngx.shared.test
-		handover.init(test)
+		handover.init()
 		local calls = 0
 		handover.start(test, function() calls = calls + 1 end)
 		local mine = test:get("generation")

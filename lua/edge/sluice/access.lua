@@ -42,7 +42,7 @@ local plans
 
 local _M = {}
 
--- init(policy): see policy.lua. Call it in init_by_lua.
+-- init(policy): see policy.lua. Call it in init_worker_by_lua, after rules.init and fleet.init.
 function _M.init(policy)
   for _, rule in ipairs(policy.rules) do
     quota.prepare(rule)

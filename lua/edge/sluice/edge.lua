@@ -1,6 +1,9 @@
 -- Starts the Lua edge. init() runs in the master, before it forks and on every reload. After an error in it, nginx
 -- rejects the configuration, and a running edge keeps its own. All modules are loaded here: workers read no
 -- files but the keys of a URL.
+--
+-- init() uses no shared dict: a worker that was killed may hold its lock. nginx releases it when the master receives
+-- SIGCHLD, and the master receives no signal while it reloads, so it would wait forever.
 
 local access = require "sluice.access"
 local claims = require "sluice.token.claims"
@@ -17,6 +20,9 @@ local status = require "sluice.status"
 local token = require "sluice.token"
 
 local _M = {}
+
+local in_force -- the policy
+local lease_socket
 
 -- judge() -> $sluice_judged, see rewrite.lua
 _M.judge = require("sluice.accel").select("rewrite", "sluice.rewrite").judge
@@ -61,18 +67,21 @@ function _M.init()
   -- 500). LuaJIT does not compile a function that ends in a call of a built-in function, and gives up on it after some
   -- tries: functions on this path return (tonumber(x)), with parentheses, which is not a tail call.
   jit.opt.start("loopunroll=60", "maxrecord=10000", "maxsnap=1500", "maxirconst=2000")
-  local p, path = check_in_one_line()
-  rules.init(ngx.shared.sluice_buckets)
-  fleet.init(ngx.shared.sluice_leases, os.getenv("SLUICE_LEASE_SOCKET"))
-  access.init(p)
-  refusal_cache.init(ngx.shared.sluice_sales, p.repeats)
-  status.init(p, os.getenv("SLUICE_VERSION"), os.getenv("SLUICE_SPANS_METRICS"))
+  local path
+  in_force, path = check_in_one_line()
+  lease_socket = os.getenv("SLUICE_LEASE_SOCKET") -- workers do not have this variable
+  status.init(in_force, os.getenv("SLUICE_VERSION"), os.getenv("SLUICE_SPANS_METRICS"))
   request_id.init(random.bytes(28))
-  handover.init(ngx.shared.sluice_counters)
-  ngx.log(ngx.NOTICE, "policy: ", path, "; rules: ", #p.rules, "; token keys: ", table.concat(token.names(), ", "))
+  handover.init()
+  ngx.log(ngx.NOTICE, "policy: ", path, "; rules: ", #in_force.rules, "; token keys: ",
+    table.concat(token.names(), ", "))
 end
 
 function _M.init_worker()
+  rules.init(ngx.shared.sluice_buckets)
+  fleet.init(ngx.shared.sluice_leases, lease_socket)
+  access.init(in_force)
+  refusal_cache.init(ngx.shared.sluice_sales, in_force.repeats)
   handover.start(ngx.shared.sluice_counters, function() _M.judge = handover.closing(_M.judge) end)
   -- Each worker draws its own random numbers for the jitter of Retry-After.
   request_id.init_worker(ngx.worker.pid(), math.floor(ngx.now()))

@@ -26,7 +26,7 @@ local touched = {} -- by key of the dict: { rule, client } of this worker
 
 local _M = {}
 
--- init(shared_dict, path): call it in init_by_lua. path: of the socket
+-- init(shared_dict, path): call it in init_worker_by_lua. path: of the socket
 function _M.init(shared_dict, path)
   dict, buckets, socket = shared_dict, zone.new(shared_dict), path
 end

@@ -3,22 +3,24 @@
 -- reset. Before that, an old worker announces in each response that the connection ends, and the client opens another
 -- one.
 
+local clock = require "sluice.clock"
+
 local ngx = ngx
 local byte = string.byte
 local pcall = pcall
 
 local EVERY = 0.04 -- s
-local COUNT, NEWEST = "generations", "generation" -- entries of the shared dict
+local NEWEST = "generation" -- an entry of the shared dict
 
 local ONE = 49 -- in HTTP/1.x
 
-local generation
+local generation -- the time (clock.lua) at which the configuration was loaded
 
 local _M = {}
 
--- init(dict): call it in init_by_lua. dict: a shared dict that survives a reload
-function _M.init(dict)
-  generation = dict:incr(COUNT, 1, 0)
+-- init(): call it in init_by_lua
+function _M.init()
+  generation = clock.now()
 end
 
 -- announce(): nginx adds its own "Connection: keep-alive"; with both, a client closes the connection (RFC 9112, section
@@ -39,8 +41,8 @@ function _M.closing(judge)
   end
 end
 
--- start(dict, replaced): call it in init_worker_by_lua. replaced() is called once, when there are workers of a later
--- configuration.
+-- start(dict, replaced): call it in init_worker_by_lua. dict: a shared dict that survives a reload. replaced() is called
+-- once, when there are workers of a later configuration.
 function _M.start(dict, replaced)
   local mine, done = generation, false
   dict:set(NEWEST, mine)

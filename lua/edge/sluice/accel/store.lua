@@ -25,6 +25,7 @@ typedef union { int32_t words[4]; unsigned char bytes[16]; } sluice_client_t;
 ]]
 
 local RESERVE = 8192 -- bytes of the zone for the entries of its dict
+local ATTEMPTS = 120 -- to get the lock at the start, when all workers need it: a minute
 local DIRECT = 8 -- bytes: a client that is not longer, such as an address, is its own name
 local MAX_NAMES = 16384
 
@@ -39,17 +40,20 @@ local _M = {}
 function _M.init(shared_dict)
   local err, now
   lock, err = zone.open(shared_dict)
-  if lock then
+  for _ = 1, lock and ATTEMPTS or 0 do
+    lock.resting_until = 0
     now, err = acquire(lock)
+    if now then
+      break
+    end
   end
   if not now then
     error("the edge's buckets: " .. err, 0)
   end
   local pages = buckets.pages(shared_dict:free_space() - RESERVE)
-  local memory, is_new = zone.memory(lock, buckets.size(pages))
-  if memory and is_new then
-    buckets.make(memory, pages, random.bytes(16))
-  end
+  local memory = zone.memory(lock, buckets.size(pages), function(p)
+    buckets.make(p, pages, random.bytes(16))
+  end)
   release(lock)
   if not memory then
     error("the edge's buckets: no memory", 0)

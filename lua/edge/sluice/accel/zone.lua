@@ -97,18 +97,21 @@ local function make(dict)
   return tonumber(cast("uintptr_t", p))
 end
 
--- open(dict) -> the lock of a shared dict; or nil, err. Call it in init_by_lua: the master opens a zone before its
--- workers exist.
+-- open(dict) -> the lock of a shared dict; or nil, err. Several workers may open it at the same time.
 function _M.open(dict)
   local address = dict:get(KEY)
   if not address then
-    local ok, err
-    address, err = make(dict)
-    if not address then
+    local made, err = make(dict)
+    if not made then
       return nil, err
     end
-    ok, err = dict:safe_add(KEY, address)
-    if not ok then
+    local ok
+    ok, err = dict:safe_add(KEY, made)
+    if not ok then -- another worker was faster, or there is no room
+      C.sluice_slab_free(span(dict), cast("void *", made))
+    end
+    address = dict:get(KEY)
+    if not address then
       return nil, err
     end
   end
@@ -118,11 +121,11 @@ function _M.open(dict)
   return { dict = dict, p = cast("sluice_lock_t *", cast("void *", address)), held = false, resting_until = 0 }
 end
 
--- memory(lock, size) -> a pointer to memory of the zone that is all zeroes, and true when it was made now; or nil:
--- there is no room. The memory is made once.
-function _M.memory(lock, size)
+-- memory(lock, size, fill) -> a pointer to memory of the zone; or nil: there is no room. The memory is made once, and
+-- survives a reload: fill(pointer) gets it, all zeroes, before another worker can. Call it between acquire and release.
+function _M.memory(lock, size, fill)
   if lock.p.table ~= 0 then
-    return cast("char *", cast("void *", lock.p.table)), false
+    return cast("char *", cast("void *", lock.p.table))
   end
   local p = allocate(lock.dict, size)
   if not p then
@@ -131,8 +134,9 @@ function _M.memory(lock, size)
   if C.sluice_madvise(p, size, REMOVE) ~= 0 then -- whole pages take no memory until they are written
     ffi.fill(p, size)
   end
+  fill(cast("char *", p))
   lock.p.table = tonumber(cast("uintptr_t", p))
-  return cast("char *", p), true
+  return cast("char *", p)
 end
 
 local function set_deadline(us)

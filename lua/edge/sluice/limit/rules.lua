@@ -32,8 +32,8 @@ local any_new = false
 
 local _M = { backlog = backlog, over = over }
 
--- init(shared_dict): call it in init_by_lua, before prepare. Raises an error when the dict cannot hold buckets. All
--- workers share the buckets of one dict; they survive a reload.
+-- init(shared_dict): call it in init_worker_by_lua, before prepare. Raises an error when the dict cannot hold buckets.
+-- All workers share the buckets of one dict; they survive a reload.
 _M.init = store.init
 
 -- prepare(rule): call it once for each rule. rule.prefix distinguishes the buckets of rules. rule.network is how many

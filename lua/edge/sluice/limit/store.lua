@@ -16,7 +16,7 @@ local dict, buckets
 
 local _M = {}
 
--- init(shared_dict): call it in init_by_lua
+-- init(shared_dict): call it in init_worker_by_lua
 function _M.init(shared_dict)
   dict, buckets = shared_dict, zone.new(shared_dict)
 end

@@ -1,0 +1,84 @@
+package nginx
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/test/testenv"
+)
+
+// occupy is a location that uses a shared dict without an end, nearly always under its lock.
+const occupy = `location = /occupy {
+    content_by_lua_block {
+        local dict = ngx.shared[ngx.var.arg_dict]
+        for i = 1, 5000 do dict:safe_set("occupied " .. i, 1) end
+        while true do dict:get_keys(0) end
+    }
+}
+location = /healthz {`
+
+// A worker that is stopped or killed may hold the lock of a shared dict. The master reloads nevertheless, and the new
+// workers get the lock when the master has noticed that the worker has ended.
+func TestReloadWhileAWorkerHoldsTheLockOfADict(t *testing.T) {
+	root := copied(t)
+	rewrite(t, filepath.Join(root, "nginx/snippets/server.conf"), "location = /healthz {", occupy)
+	for _, dict := range []string{"sluice_buckets", "sluice_leases", "sluice_sales", "sluice_counters"} {
+		t.Run(dict, func(t *testing.T) {
+			e := startEdge(t, hotPolicy, func(c *Config) { c.Root, c.Workers = root, 1 })
+			old := workerOf(t, e.master().Pid)
+			go func() {
+				if resp, err := http.Get(e.url("/occupy?dict=" + dict)); err == nil {
+					resp.Body.Close()
+				}
+			}()
+			testenv.Eventually(t, time.Minute, "the worker is busy", func() bool { return ticks(t, old) >= 20 })
+			signal := func(pid int, s syscall.Signal) {
+				if err := syscall.Kill(pid, s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := children(t, e)
+			signal(old, syscall.SIGSTOP)
+			signal(e.master().Pid, syscall.SIGHUP)
+			testenv.Eventually(t, time.Minute, "the master has started new processes", func() bool {
+				return slices.ContainsFunc(children(t, e), func(pid int) bool { return !slices.Contains(before, pid) })
+			})
+			signal(old, syscall.SIGKILL)
+			testenv.Eventually(t, time.Minute, "the new worker answers", func() bool {
+				resp, err := (&http.Client{Timeout: 2 * time.Second}).Get(e.url("/healthz"))
+				return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+			})
+		})
+	}
+}
+
+// children returns the process ids of the master's children. A worker that starts has no title yet.
+func children(t *testing.T, e *edge) []int {
+	t.Helper()
+	pids, err := testenv.Children(e.master().Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pids
+}
+
+// ticks returns the processor time of a process in user mode, in clock ticks.
+func ticks(t *testing.T, pid int) (n int) {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	if _, err := fmt.Sscan(strings.Fields(after)[11], &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
