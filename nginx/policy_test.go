@@ -291,6 +291,8 @@ func TestBothEdgesComputeTheSame(t *testing.T) {
 		{`rate = 1234567 * 0.1 .. "r/h"`, "a ip 34.2935278 0   false false false\n"},
 		{`rate = 10 % 0.3 .. "r/s"`, "a ip 0.1 0   false false false\n"},
 		{`rate = 7.75 % 2 .. "r/s"`, "a ip 1.75 0   false false false\n"},
+		{`burst = (function() return 1, "010" end)() + 1`, "a ip 1 2   false false false\n"},
+		{`burst = (function(...) return 4 - ... end)(1, "010")`, "a ip 1 3   false false false\n"},
 		{`burst = -1 % 1000`, "a ip 1 999   false false false\n"},
 		{`burst = "5" * 2 + "1e1" - -"0x1F"`, "a ip 1 51   false false false\n"},
 		{`rate = 1e15 .. "r/s"`, "bad"},
@@ -330,6 +332,12 @@ func TestBothEdgesAssignTheSame(t *testing.T) {
 		{"local i, t = 1, { 0, 0 } i, t[i] = i + 1, 20", "i * 100 + t[1]"},
 		{"local function f() return false end local c = 4 c = f() and 1", "c == false and 9"},
 		{"local function f() return false end local c = 4 c = f() or nil", "c == nil and 9"},
+		{"local t, u = { n = 1 } local function f() t = { n = 3 } return 7 end u = t t.n, u.m = f(), 2", "u.n * 10 + t.n"},
+		{"local t = { a = { n = 1 } } t.a.n, t.a = 5, { n = 7 }", "t.a.n"},
+		{"local a = 9 local function f() a = 5 return 3 end local b = a + f()", "b"},
+		{"local a = 9 local function f() a = 5 return 3 end local b = a * f() - a", "b"},
+		{"a = 9 local function f() a = 5 return 3 end local b = a % f() * 10 + a ^ f() - a", "b"},
+		{"local a = 9 local function f() local function g() a = 5 return 4 end return a * g() + a - g() end", "f()"},
 	} {
 		source := c.code + ` return { rules = { { name = "a", key = "ip", rate = "1r/s", burst = ` + c.burst + ` } } }`
 		if theirs, ours := meaning([]byte(source)), dump(t, server, source); theirs != ours ||

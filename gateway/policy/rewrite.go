@@ -3,6 +3,7 @@ package policy
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 
 	lua "github.com/yuin/gopher-lua"
@@ -15,7 +16,7 @@ import (
 
 const (
 	textName      = "\x00text"      // of an operand of ..
-	numberName    = "\x00number"    // of an operand of an arithmetic operator
+	numberName    = "\x00number"    // of an operand of an arithmetic operator; checks the other one, too
 	remainderName = "\x00remainder" // of two operands of %
 	valuesName    = "\x00values"    // of the right side of an assignment
 )
@@ -34,11 +35,7 @@ func useHidden(chunk []ast.Stmt) {
 		case *ast.UnaryMinusOpExpr:
 			n.Expr = converted(numberName, n.Expr)
 		case *ast.ArithmeticOpExpr:
-			n.Lhs, n.Rhs = converted(numberName, n.Lhs), converted(numberName, n.Rhs)
-			if n.Operator == "%" {
-				n.Lhs = called(remainderName, n.Line(), n.Lhs, n.Rhs)
-				n.Operator, n.Rhs = "*", &ast.NumberExpr{Value: "1"}
-			}
+			calculate(n)
 		}
 	})
 }
@@ -92,19 +89,56 @@ func (m *meter) hideOne(name string, more int, function func(l *lua.LState) lua.
 	})
 }
 
-// keepValues makes an assignment evaluate its tables and values before it assigns the first one.
+// keepValues makes an assignment evaluate its values before it assigns the first one, and the tables that it replaces.
+// A call among the values may replace another table: then Lua writes to the new one.
 func keepValues(n *ast.AssignStmt) {
 	n.Rhs = []ast.Expr{called(valuesName, n.Line(), n.Rhs...)}
 	for _, left := range n.Lhs {
-		if written, ok := left.(*ast.AttrGetExpr); ok {
+		written, ok := left.(*ast.AttrGetExpr)
+		if ok && slices.ContainsFunc(n.Lhs, func(e ast.Expr) bool { return isSame(e, written.Object) }) {
 			written.Object = called(valuesName, n.Line(), written.Object)
 		}
 	}
 }
 
+// isSame reports whether two expressions are the same variable.
+func isSame(a, b ast.Expr) bool {
+	x, ok := a.(*ast.IdentExpr)
+	y, both := b.(*ast.IdentExpr)
+	return ok && both && x.Value == y.Value
+}
+
+// calculate makes an operation convert its operands. Lua reads a local variable on the left after a call on the right,
+// which may change it. So the variable stays in its place, and the function on the right checks it as well.
+func calculate(n *ast.ArithmeticOpExpr) {
+	if n.Operator == "%" {
+		n.Lhs = called(remainderName, n.Line(), converted(numberName, n.Lhs), converted(numberName, n.Rhs))
+		n.Operator, n.Rhs = "*", &ast.NumberExpr{Value: "1"}
+		return
+	}
+	if _, variable := n.Lhs.(*ast.IdentExpr); variable && !isSimple(n.Rhs) {
+		n.Rhs = called(numberName, n.Line(), n.Rhs, n.Lhs)
+		return
+	}
+	n.Lhs, n.Rhs = converted(numberName, n.Lhs), converted(numberName, n.Rhs)
+}
+
+// isSimple reports whether an expression is a variable or a constant, so that it calls no function.
+func isSimple(e ast.Expr) bool {
+	switch e.(type) {
+	case *ast.IdentExpr, *ast.NumberExpr, *ast.StringExpr:
+		return true
+	}
+	return false
+}
+
 // converted returns a call of a function that converts e. Where e has the right type in any case, it returns e.
 func converted(name string, e ast.Expr) ast.Expr {
-	switch e.(type) {
+	switch e := e.(type) {
+	case *ast.FuncCallExpr:
+		e.AdjustRet = true // one value
+	case *ast.Comma3Expr:
+		e.AdjustRet = true
 	case *ast.StringExpr, *ast.StringConcatOpExpr:
 		if name == textName {
 			return e
@@ -127,10 +161,13 @@ func (m *meter) defineHidden() {
 		}
 		return l.Get(1)
 	})
-	m.hideOne(numberName, 3, func(l *lua.LState) lua.LValue {
-		s, ok := l.Get(1).(lua.LString)
-		if ok && !plainNumber.MatchString(strings.TrimPrefix(string(s), "-")) {
-			l.RaiseError("%s is not a number that every edge reads: write it as 40 or 1.5", quote(string(s)))
+	m.hideOne(numberName, 2, func(l *lua.LState) lua.LValue {
+		m.left += l.GetTop()
+		for i := 1; i <= l.GetTop(); i++ {
+			s, ok := l.Get(i).(lua.LString)
+			if ok && !plainNumber.MatchString(strings.TrimPrefix(string(s), "-")) {
+				l.RaiseError("%s is not a number that every edge reads: write it as 40 or 1.5", quote(string(s)))
+			}
 		}
 		return l.Get(1)
 	})
