@@ -149,6 +149,10 @@ func TestImportReadsMapsOfKeys(t *testing.T) {
 	for _, row := range []struct{ maps, has, hasNot string }{
 		{`map $request_method $key { default ""; POST $binary_remote_addr; }`, post, exempts},
 		{`map $request_method $key { POST $binary_remote_addr; }`, post, "not converted"},
+		{`map $request_method $key { default ""; POST $binary_remote_addr; GET ""; }`, post, "other methods"},
+		{`map $request_method $key { default $http_x_user; POST $binary_remote_addr; }`,
+			"$key is set by the map on line 1, also for other methods than POST: the rule does not count those", "\x00"},
+		{`map $request_method $key { default ""; POST $binary_remote_addr; GET $uri; }`, "does not count those", "\x00"},
 		{`map $request_method $key { PUT $remote_addr; PATCH $remote_addr; GET ''; }`, `match = { method = "PATCH" }`,
 			byAddress},
 		{`map $request_method $key { PUT $remote_addr; PATCH $remote_addr; }`, "nginx counts all places of a zone together",

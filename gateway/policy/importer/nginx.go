@@ -179,9 +179,12 @@ func (n *nginxConfig) key(d *crossplane.Directive) (key policy.Key, methods []st
 // keyOfMap is key for a variable that a map or a geo block sets to the address of some clients. An empty value counts
 // no request.
 func (n *nginxConfig) keyOfMap(d, source *crossplane.Directive) (methods []string, ok bool) {
+	others := false
 	for _, entry := range source.Block {
 		if setsAddress(entry) && source.Args[0] == "$request_method" {
 			methods = append(methods, entry.Directive)
+		} else if lastOf(entry.Args) != "" {
+			others = true
 		}
 	}
 	usual := n.usual(d.Args[0], maxMaps)
@@ -191,6 +194,9 @@ func (n *nginxConfig) keyOfMap(d, source *crossplane.Directive) (methods []strin
 		n.noteAt(d, "%s: a policy has no exceptions, so clients that it exempts are limited too", set)
 		return nil, true
 	case len(methods) > 0:
+		if others {
+			n.noteAt(d, "%s, also for other methods than %s: the rule does not count those", set, strings.Join(methods, " and "))
+		}
 		return methods, true
 	case strings.HasPrefix(usual, "$"):
 		n.noteAt(d, "%s: the rule counts all clients by their address", set)
