@@ -159,6 +159,21 @@ func TestCreateFileReplacesTheWholeFile(t *testing.T) {
 			t.Errorf("%v, and the file is %q, want %q", err, content(), old)
 		}
 	}
+	whole := func(w io.Writer) error { _, err := io.WriteString(w, "the new report"); return err }
+	err := createFile(path, 0o644, whole)
+	info, missing := os.Stat(path)
+	if err != nil || missing != nil || info.Mode() != 0o600 || content() != "the new report" {
+		t.Errorf("%v, %v, and the file is %q, want the new report and the old permissions", err, missing, content())
+	}
+	link, target := filepath.Join(t.TempDir(), "link"), filepath.Join(dir, "linked")
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{checkFile(link), createFile(link, 0o600, whole)} {
+		if _, missing := os.Stat(target); !errors.Is(err, os.ErrNotExist) || !errors.Is(missing, os.ErrNotExist) {
+			t.Errorf("a link to a file that does not exist: %v, and the file: %v", err, missing)
+		}
+	}
 	pipe := filepath.Join(t.TempDir(), "pipe") // stands for a device, such as /dev/stdout
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)

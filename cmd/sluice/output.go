@@ -8,15 +8,20 @@ import (
 	"os"
 )
 
-// openOutput opens a file that replaces the one at path when it is complete. whole is false if another kind of file is
-// at path, such as a device, a pipe or a link: then it opens that one.
+// openOutput opens a file that replaces the one at path when it is complete, and has no more permissions than that one.
+// whole is false if another kind of file is at path, such as a device, a pipe or a link: then it opens that one, and
+// creates none.
 func openOutput(path string, flags int, mode fs.FileMode) (file *os.File, whole bool, err error) {
 	name := path
-	info, err := os.Lstat(path)
-	if whole = err != nil || info.Mode().IsRegular(); whole {
+	info, missing := os.Lstat(path)
+	if whole = missing != nil || info.Mode().IsRegular(); whole {
 		name += ".sluice-tmp"
+		flags |= os.O_CREATE
 	}
-	file, err = os.OpenFile(name, os.O_CREATE|os.O_WRONLY|flags, mode)
+	if whole && missing == nil {
+		mode = info.Mode().Perm()
+	}
+	file, err = os.OpenFile(name, os.O_WRONLY|flags, mode)
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		failed.Path = path
 	}
