@@ -200,7 +200,6 @@ func TestAdminCommands(t *testing.T) {
 	}
 }
 
-// An unknown command is a usage error at every level, and the line names the help.
 // A server that rejects the token has changed nothing, so there is no remedy against a repeated change.
 func TestWrongAdminToken(t *testing.T) {
 	s := fakeAdminAPI(t)
@@ -215,6 +214,7 @@ func TestWrongAdminToken(t *testing.T) {
 	}
 }
 
+// An unknown command is a usage error at every level, and the line names the help.
 func TestUnknownCommands(t *testing.T) {
 	for args, want := range map[string]string{
 		"nosuch":            "sluice: unknown command \"nosuch\" for \"sluice\" (see sluice --help)\n",
