@@ -116,7 +116,8 @@ func serveHTTP(t *testing.T, h http.HandlerFunc) (addr string) {
 
 func TestRequestsAreWholeAndDistinct(t *testing.T) {
 	for name, make := range map[string]func(b []byte, i int) []byte{
-		"signed": func(b []byte, i int) []byte { return signedRequest(b, saleID, i) }, "bare": bareRequest, "browser": browserRequest,
+		"signed": func(b []byte, i int) []byte { return signedRequest(b, saleID, i) },
+		"bare":   bareRequest, "browser": browserRequest,
 	} {
 		a, b := make(nil, 1), make(nil, 2)
 		if !bytes.HasSuffix(a, []byte("\r\n\r\n")) || bytes.Count(a, []byte("\r\n\r\n")) != 1 || bytes.Equal(a, b) {
