@@ -94,11 +94,13 @@ var cases = map[string]struct{ fires, silent string }{
 		 sluice_api_purchase_seconds_bucket{outcome="unavailable",le="+Inf"} 0+100x120`,
 	},
 	"SluiceEdgeCannotReachBackends": {
-		// An edge tries a backend that it considers down every two seconds.
+		// A process of an edge tries a backend that it considers down every two seconds.
 		`sluice_edge_upstream_failures_total{upstream="a:1",failure="dial",instance="e"} 0+5x120`,
-		// The same during a restart of twenty seconds.
+		// The same during a restart of twenty seconds, and that of nginx with sixteen processes.
 		`sluice_edge_upstream_failures_total{upstream="a:1",failure="dial",instance="e"} 0x86 5 10x33
-		 sluice_edge_upstream_failures_total{upstream="a:1",failure="dial",instance="f"} 0x86 5 10x33`,
+		 sluice_edge_upstream_failures_total{upstream="a:1",failure="dial",instance="f"} 0x86 80 160x33
+		 ---
+		 sluice_edge_upstream_failures_total{upstream="a:1",failure="dial",instance="f"} 0x84 80 160x35`,
 	},
 	"SluiceEdgeCannotCount": {
 		`sluice_edge_requests_total{rule="ip",verdict="error"} 0+1x120`,
