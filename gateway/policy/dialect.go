@@ -76,7 +76,7 @@ func nonPortable(source []byte) (line int, what string) {
 			}
 		case c >= 0x80:
 			return lineOf(source, at), "a letter that is not ASCII: it may be in strings and comments only"
-		case c == ';' && opensBlock[keys.before[0]]:
+		case c == ';' && (opensBlock[keys.before[0]] || keys.inBody):
 			return lineOf(source, at), `";" with no statement before it: remove it`
 		case operator.Match(rest):
 			length = 2
@@ -94,8 +94,10 @@ func nonPortable(source []byte) (line int, what string) {
 // fieldNames finds tables that contain a field twice, or a key that could be one of their fields or list entries: the
 // engines differ in which value they use.
 type fieldNames struct {
-	before [4]string         // the previous tokens, the last one first
-	open   []map[string]bool // for each open bracket or block: the fields so far if it is a table, otherwise nil
+	before   [4]string         // the previous tokens, the last one first
+	open     []map[string]bool // for each open bracket or block: the fields so far if it is a table, otherwise nil
+	inHeader bool              // the previous token is in the header of a function
+	inBody   bool              // the previous token ends that header: a block begins
 }
 
 // isSeparator lists the tokens before a field of a table.
@@ -133,6 +135,9 @@ func (f *fieldNames) next(token string) (wrong string) {
 			f.open[n-1][name] = true
 		}
 	}
+	f.inHeader = f.inHeader || token == "function"
+	f.inBody = f.inHeader && token == ")"
+	f.inHeader = f.inHeader && !f.inBody
 	copy(f.before[1:], f.before[:])
 	f.before[0] = token
 	return ""

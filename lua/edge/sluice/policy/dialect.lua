@@ -176,12 +176,16 @@ end
 
 -- each_token(source, f) calls f(token, position) for each token until f returns err -> nil; or err, position
 local function each_token(source, f)
-  local at, previous = start(source), ""
+  local at, previous, in_header = start(source), "", false
   while at <= #source do
     local stop, is_token, err = token(source, at, previous)
     if is_token then
       previous = sub(source, at, stop)
       err = f(previous, at)
+      in_header = in_header or previous == "function"
+      if in_header and previous == ")" then -- the body of the function is a block
+        previous, in_header = "do", false
+      end
     end
     if err then
       return err, at
