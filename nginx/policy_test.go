@@ -336,6 +336,8 @@ func TestBothEdgesAssignTheSame(t *testing.T) {
 		{"local t = { a = { n = 1 } } t.a.n, t.a = 5, { n = 7 }", "t.a.n"},
 		{"local a = 9 local function f() a = 5 return 3 end local b = a + f()", "b"},
 		{"local a = 9 local function f() a = 5 return 3 end local b = a * f() - a", "b"},
+		{"local a = 9 local function f() a = 5 return 3 end local b = a % f()", "b"},
+		{"local a = 9 local function f() local function g() a = 5 return 4 end return a % g() end", "f()"},
 		{"a = 9 local function f() a = 5 return 3 end local b = a % f() * 10 + a ^ f() - a", "b"},
 		{"local a = 9 local function f() local function g() a = 5 return 4 end return a * g() + a - g() end", "f()"},
 	} {

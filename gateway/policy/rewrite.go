@@ -15,10 +15,10 @@ import (
 // hidden functions convert, compute and keep values, as LuaJIT does.
 
 const (
-	textName      = "\x00text"      // of an operand of ..
-	numberName    = "\x00number"    // of an operand of an arithmetic operator; checks the other one, too
-	remainderName = "\x00remainder" // of two operands of %
-	valuesName    = "\x00values"    // of the right side of an assignment
+	textName    = "\x00text"    // of an operand of ..
+	numberName  = "\x00number"  // of an operand of an arithmetic operator; checks the other one, too
+	divisorName = "\x00divisor" // of the right operand of %
+	valuesName  = "\x00values"  // of the right side of an assignment
 )
 
 // useHidden rewrites the chunk so that it uses the functions of defineHidden.
@@ -109,18 +109,18 @@ func isSame(a, b ast.Expr) bool {
 }
 
 // calculate makes an operation convert its operands. Lua reads a local variable on the left after a call on the right,
-// which may change it. So the variable stays in its place, and the function on the right checks it as well.
+// which may change it. So the variable stays in its place, and the function on the right checks it as well, or returns a
+// divisor, which computes the remainder.
 func calculate(n *ast.ArithmeticOpExpr) {
-	if n.Operator == "%" {
-		n.Lhs = called(remainderName, n.Line(), converted(numberName, n.Lhs), converted(numberName, n.Rhs))
-		n.Operator, n.Rhs = "*", &ast.NumberExpr{Value: "1"}
-		return
-	}
-	if _, variable := n.Lhs.(*ast.IdentExpr); variable && !isSimple(n.Rhs) {
+	_, variable := n.Lhs.(*ast.IdentExpr)
+	switch {
+	case n.Operator == "%":
+		n.Rhs = converted(divisorName, n.Rhs)
+	case variable && !isSimple(n.Rhs):
 		n.Rhs = called(numberName, n.Line(), n.Rhs, n.Lhs)
-		return
+	default:
+		n.Lhs, n.Rhs = converted(numberName, n.Lhs), converted(numberName, n.Rhs)
 	}
-	n.Lhs, n.Rhs = converted(numberName, n.Lhs), converted(numberName, n.Rhs)
 }
 
 // isSimple reports whether an expression is a variable or a constant, so that it calls no function.
@@ -164,20 +164,33 @@ func (m *meter) defineHidden() {
 	m.hideOne(numberName, 2, func(l *lua.LState) lua.LValue {
 		m.left += l.GetTop()
 		for i := 1; i <= l.GetTop(); i++ {
-			s, ok := l.Get(i).(lua.LString)
-			if ok && !plainNumber.MatchString(strings.TrimPrefix(string(s), "-")) {
-				l.RaiseError("%s is not a number that every edge reads: write it as 40 or 1.5", quote(string(s)))
-			}
+			checkText(l, l.Get(i))
 		}
 		return l.Get(1)
 	})
-	m.hideOne(remainderName, 3, func(l *lua.LState) lua.LValue {
-		for _, v := range []lua.LValue{l.Get(1), l.Get(2)} {
-			if !lua.LVCanConvToString(v) {
-				l.RaiseError("attempt to perform arithmetic on a %s value", v.Type())
-			}
-		}
-		a, b := lua.LVAsNumber(l.Get(1)), lua.LVAsNumber(l.Get(2))
-		return a - lua.LNumber(math.Floor(float64(a/b)))*b
+	division := m.state.NewTable() // the metatable of divisors
+	division.RawSetString("__mod", m.state.NewFunction(func(l *lua.LState) int {
+		a, b := operand(l, l.Get(1)), l.CheckUserData(2).Value.(lua.LNumber)
+		l.Push(a - lua.LNumber(math.Floor(float64(a/b)))*b)
+		return 1
+	}))
+	m.hideOne(divisorName, 3, func(l *lua.LState) lua.LValue {
+		return &lua.LUserData{Value: operand(l, l.Get(1)), Metatable: division}
 	})
+}
+
+// checkText reports text that is not a number for every edge as an error.
+func checkText(l *lua.LState, v lua.LValue) {
+	s, ok := v.(lua.LString)
+	if ok && !plainNumber.MatchString(strings.TrimPrefix(string(s), "-")) {
+		l.RaiseError("%s is not a number that every edge reads: write it as 40 or 1.5", quote(string(s)))
+	}
+}
+
+// operand returns an operand of % as a number.
+func operand(l *lua.LState, v lua.LValue) lua.LNumber {
+	if checkText(l, v); !lua.LVCanConvToString(v) {
+		l.RaiseError("attempt to perform arithmetic on a %s value", v.Type())
+	}
+	return lua.LVAsNumber(v)
 }
