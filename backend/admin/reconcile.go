@@ -134,13 +134,10 @@ func (s *Service) addKnown(def sale.Sale) {
 // while this process was suspended: Redis would sell it again. sweepRehearsals removes them after a crash before that.
 func (s *Service) removeArchived(ctx context.Context, loaded []admission.SalePart) error {
 	archived, err := s.store.ArchivedSales(ctx)
-	failures := []error{err}
-	for _, p := range loaded {
-		if slices.Contains(archived, p.ID) {
-			failures = append(failures, s.stock.RemoveFrom(ctx, s.stock.ShardOf(p.Part()), p.ID))
-		}
-	}
-	return errors.Join(failures...)
+	removed := slices.DeleteFunc(slices.Clone(loaded), func(p admission.SalePart) bool {
+		return !slices.Contains(archived, p.ID)
+	})
+	return errors.Join(err, removeParts(ctx, s.stock, removed))
 }
 
 // reconcile is RunOnce for the sales, and the segments of sales, in one shard.

@@ -239,8 +239,8 @@ func (s *Service) apply(ctx context.Context, stored sale.Sale) error {
 }
 
 // apply updates parts of one sale in Redis. If Redis does not hold them, it loads them first, unless the sale is
-// archived. LoadAll does nothing if another process has loaded them in the meantime, possibly in an older version, so
-// the update follows.
+// archived, or is archived meanwhile. LoadAll does nothing if another process has loaded them in the meantime, possibly
+// in an older version, so the update follows.
 func apply(ctx context.Context, db Store, stock Stock, parts []admission.SalePart, update func() error) error {
 	err := update()
 	if !errors.Is(err, admission.ErrNotLoaded) {
@@ -252,7 +252,22 @@ func apply(ctx context.Context, db Store, stock Stock, parts []admission.SalePar
 	if err := stock.LoadAll(ctx, parts, db.OrdersOf); err != nil {
 		return err
 	}
+	archived, err := isArchived(ctx, db, parts[0].ID)
+	if err != nil {
+		return err
+	}
+	if archived {
+		return removeParts(ctx, stock, parts)
+	}
 	return update()
+}
+
+func removeParts(ctx context.Context, stock Stock, parts []admission.SalePart) error {
+	var failures []error
+	for _, p := range parts {
+		failures = append(failures, stock.RemoveFrom(ctx, stock.ShardOf(p.Part()), p.ID))
+	}
+	return errors.Join(failures...)
 }
 
 // isArchived reports whether a sale is archived, so that Redis must not hold it.

@@ -524,24 +524,31 @@ func (s *loading) OrdersOf(ctx context.Context, of spread.Part, yield func(sale.
 
 // A process is suspended while it loads a sale, and the sale is closed and archived meanwhile.
 func TestSaleThatIsArchivedWhileItIsLoadedDoesNotSell(t *testing.T) {
-	w := newWorld(t)
-	v := w.create("old", 3)
-	if err := w.stock.Remove(w.ctx, v.Sale); err != nil {
-		t.Fatal(err)
-	}
-	archived := false
-	w.Service.store = &loading{w.Service.store, sync.OnceFunc(func() {
-		if _, err := w.store.SetSwitch(w.ctx, "old", sale.Closed); err != nil {
-			t.Error(err)
-		}
-		err := w.store.BeginPart(w.ctx, "old", store.ArchivePart{Number: 1, File: "old-1.ndjson.gz"})
-		archived = err == nil
-	})}
-	if err := w.RunOnce(w.ctx); err != nil || !archived {
-		t.Fatal(err, archived)
-	}
-	if v, err := w.stock.View(w.ctx, "old"); !errors.Is(err, sale.ErrNotFound) {
-		t.Errorf("Redis has the sale: %s, %v", v.State, err)
+	for name, load := range map[string]func(*world) error{
+		"reconcile": func(w *world) error { return w.RunOnce(w.ctx) },
+		"restock":   func(w *world) error { _, err := w.Restock(w.ctx, "old", 1, ""); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			v := w.create("old", 3)
+			if err := w.stock.Remove(w.ctx, v.Sale); err != nil {
+				t.Fatal(err)
+			}
+			archived := false
+			w.Service.store = &loading{w.Service.store, sync.OnceFunc(func() {
+				if _, err := w.store.SetSwitch(w.ctx, "old", sale.Closed); err != nil {
+					t.Error(err)
+				}
+				err := w.store.BeginPart(w.ctx, "old", store.ArchivePart{Number: 1, File: "old-1.ndjson.gz"})
+				archived = err == nil
+			})}
+			if err := load(w); err != nil || !archived {
+				t.Fatal(err, archived)
+			}
+			if v, err := w.stock.View(w.ctx, "old"); !errors.Is(err, sale.ErrNotFound) {
+				t.Errorf("Redis has the sale: %s, %v", v.State, err)
+			}
+		})
 	}
 }
 
