@@ -43,6 +43,7 @@ func TestScriptsRunTwiceInRandomStates(t *testing.T) {
 				}
 			}
 			m.audit()
+			m.twice.stop()
 			if len(m.twice.ran) < 10 || m.twice.full == 0 {
 				t.Errorf("%d scripts ran, %d runs failed with full memory: %v", len(m.twice.ran), m.twice.full, m.twice.ran)
 			}
@@ -60,6 +61,14 @@ type twice struct {
 	random *rand.Rand
 	ran    map[string]int
 	full   int // runs that failed with full memory
+	ended  bool
+}
+
+// stop ends the comparisons: units that are moved in the background may find Redis stopped.
+func (h *twice) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
 }
 
 // different returns something else, or adds something, in each run.
@@ -74,7 +83,7 @@ func (h *twice) process(ctx context.Context, cmd redis.Cmder, next redis.Process
 	}
 	h.mu.Lock() // units can be moved between segments in the background
 	defer h.mu.Unlock()
-	if cmd.Name() != "evalsha" {
+	if h.ended || cmd.Name() != "evalsha" {
 		return next(ctx, cmd)
 	}
 	ctx = context.WithoutCancel(ctx) // a call that its caller abandons could be executed during a comparison
@@ -195,6 +204,7 @@ func newMarket(t *testing.T, random *rand.Rand, stream bool) *market {
 		ran: map[string]int{},
 	}
 	hooked.AddHook(testenv.Commands(h.process))
+	t.Cleanup(h.stop) // before the clients are closed
 	m := &market{
 		T: t, ctx: t.Context(), random: random, twice: h, db: storetest.Open(t, storetest.SQLite(t)),
 		space: keyspace.Space{Shards: 3},
