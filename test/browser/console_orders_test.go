@@ -229,7 +229,20 @@ func consoleDescribes(t *testing.T, s *shop) {
 	b.text("Back")
 	b.text("Picture and description")
 	b.await("the other text", `document.querySelector("dialog textarea")?.value === "Runs *large*."`)
-	b.text("Back")
+	b.eval(`(() => { // the response of the next change is lost
+		const real = window.fetch;
+		window.fetch = async (url, options) => {
+			const got = await real(url, options);
+			if (!url.endsWith("/describe")) return got;
+			window.fetch = real;
+			throw new TypeError("lost");
+		};
+	})()`)
+	b.enter("description", "Runs *medium*.")
+	b.text("Save")
+	b.await("no response", `document.querySelector("dialog .problem:not([hidden])")?.textContent.startsWith("No response.")`)
+	b.text("Save")
+	b.await("no dialog", `!document.querySelector("dialog")`)
 	b.clean()
 }
 

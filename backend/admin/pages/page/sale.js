@@ -40,8 +40,8 @@ function saleView(id) {
     const begun = current;
     change({ title: 'Picture and description', text: 'The buyer’s page shows them within seconds.', verb: 'Save', fields: pageFields(begun), run: async (v) => {
       await reload();
-      const same = current.picture === begun.picture && current.description === begun.description;
-      return same ? post(at + '/describe', pageValues(v)) : { ok: false, problem: 'They were changed in another window. Copy your text, press Back and begin again.' };
+      const shows = (at) => (current.picture || '') === (at.picture || '') && (current.description || '') === (at.description || '');
+      return shows(begun) || shows(v) /* the response was lost */ ? post(at + '/describe', pageValues(v)) : { ok: false, problem: 'They were changed in another window. Copy your text, press Back and begin again.' };
     }, message: 'Saved.', then: reload });
   };
 
