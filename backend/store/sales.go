@@ -66,7 +66,7 @@ func (s *Store) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 		if created == 0 {
 			return sale.ErrExists
 		}
-		if err := divideUnits(ctx, c, n, n.Stock, 0); err != nil {
+		if err := createSegments(ctx, c, n); err != nil {
 			return err
 		}
 		return logSale(ctx, c, "sale.create", n.ID, fmt.Sprintf("stock %d", n.Stock))
@@ -209,7 +209,7 @@ func (s *Store) Restock(ctx context.Context, id string, add int64, requestKey st
 		if _, err := c.Exec(ctx, insert, id, key, add); err != nil {
 			return err
 		}
-		if err := divideUnits(ctx, c, *now, add, now.Version); err != nil {
+		if err := restockSegments(ctx, c, now, add); err != nil {
 			return err
 		}
 		detail := fmt.Sprintf("added %d, stock %d, version %d", add, now.Stock, now.Version)

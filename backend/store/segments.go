@@ -98,17 +98,30 @@ func (s *Store) RecoverAllocations(ctx context.Context, saleID string, applied [
 	})
 }
 
-// divideUnits divides new units of a sale over its segments, in the order of the segments. It creates the segments of a
-// new sale. turn selects the segments that get the units which remain.
-func divideUnits(ctx context.Context, c Conn, n sale.Sale, units, turn int64) error {
+// createSegments divides the stock of a new sale over its segments.
+func createSegments(ctx context.Context, c Conn, n sale.Sale) error {
 	if n.Spread < 2 {
 		return nil
 	}
-	for i, part := range spread.Divide(units, n.Spread, turn) {
-		const add = "INSERT INTO segments (sale_id, segment, units, version) VALUES ($1, $2, $3, 1) " +
-			"ON CONFLICT (sale_id, segment) DO UPDATE SET units = segments.units + excluded.units, " +
-			"version = segments.version + 1 WHERE excluded.units > 0"
-		if _, err := c.Exec(ctx, add, n.ID, i, part); err != nil {
+	for i, units := range spread.Divide(n.Stock, n.Spread, 0) {
+		const insert = "INSERT INTO segments (sale_id, segment, units, version) VALUES ($1, $2, $3, 1)"
+		if _, err := c.Exec(ctx, insert, n.ID, i, units); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restockSegments divides new units of a sale over its segments, in the order of the segments. now has its new version.
+func restockSegments(ctx context.Context, c Conn, now *sale.Sale, add int64) error {
+	if now.Spread < 2 {
+		return nil
+	}
+	for i, units := range spread.Divide(add, now.Spread, now.Version) {
+		if units == 0 {
+			continue
+		}
+		if _, err := c.Exec(ctx, addUnits, now.ID, i, units); err != nil {
 			return err
 		}
 	}
