@@ -9,8 +9,8 @@ import (
 )
 
 // ErrRejected reports orders that can never be stored: they would oversell the sale, use an occupied slot, name an
-// unknown or an archived sale, contain values that do not fit the tables, or make a trigger raise an exception. Retrying
-// cannot help. Temporary failures wrap sale.ErrUnavailable instead.
+// unknown or an archived sale, contain values that do not fit the tables, or make a trigger raise an exception.
+// Retrying cannot help. Temporary failures wrap sale.ErrUnavailable instead.
 var ErrRejected = errors.New("rejected by the order store")
 
 // URLError describes, in one line, why no database can be opened with a URL until an admin changes something. It does
