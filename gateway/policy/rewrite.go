@@ -109,8 +109,8 @@ func isSame(a, b ast.Expr) bool {
 }
 
 // calculate makes an operation convert its operands. Lua reads a local variable on the left after a call on the right,
-// which may change it. So the variable stays in its place, and the function on the right checks it as well, or returns a
-// divisor, which computes the remainder.
+// which may change it. So the variable stays in its place, and the function on the right checks it as well, or returns
+// a divisor, which computes the remainder.
 func calculate(n *ast.ArithmeticOpExpr) {
 	_, variable := n.Lhs.(*ast.IdentExpr)
 	switch {

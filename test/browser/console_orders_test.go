@@ -240,7 +240,8 @@ func consoleDescribes(t *testing.T, s *shop) {
 	})()`)
 	b.enter("description", "Runs *medium*.")
 	b.text("Save")
-	b.await("no response", `document.querySelector("dialog .problem:not([hidden])")?.textContent.startsWith("No response.")`)
+	b.await("no response",
+		`document.querySelector("dialog .problem:not([hidden])")?.textContent.startsWith("No response.")`)
 	b.text("Save")
 	b.await("no dialog", `!document.querySelector("dialog")`)
 	b.clean()

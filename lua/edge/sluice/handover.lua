@@ -41,8 +41,8 @@ function _M.closing(judge)
   end
 end
 
--- start(dict, replaced): call it in init_worker_by_lua. dict: a shared dict that survives a reload. replaced() is called
--- once, when there are workers of a later configuration.
+-- start(dict, replaced): call it in init_worker_by_lua. dict: a shared dict, which survives a reload. replaced() is
+-- called once, when there are workers of a later configuration.
 function _M.start(dict, replaced)
   local mine, done = generation, false
   dict:set(NEWEST, mine)
