@@ -17,6 +17,7 @@ local hash, is, keep = buckets.hash, buckets.is, buckets.keep
 local read_at, write_at, still = buckets.read, buckets.write, buckets.still
 local get_denied, set_denied = deny_cache.get, deny_cache.set
 local acquire, release = zone.acquire, zone.release
+local max = math.max
 local md5 = ngx.md5_bin
 local now_us = clock.now
 
@@ -50,7 +51,7 @@ function _M.init(shared_dict)
   if not now then
     error("the edge's buckets: " .. err, 0)
   end
-  local pages = buckets.pages(shared_dict:free_space() - RESERVE)
+  local pages = max(1, buckets.pages(shared_dict:free_space() - RESERVE)) -- of a table that is not made yet
   local memory = zone.memory(lock, buckets.size(pages), function(p)
     buckets.make(p, pages, random.bytes(16))
   end)
