@@ -264,8 +264,8 @@ func sell(t *testing.T) {
 func verifyWithKeys(t *testing.T) {
 	t.Helper()
 	sh(t, `rm /etc/sluice/credentials/token-secret
-sluice keys new --kid shop >/root/private.json
-sluice keys public /root/private.json >/etc/sluice/keys.json
+sluice keys new --kid shop >/run/private.json
+sluice keys public /run/private.json >/etc/sluice/keys.json
 for unit in backend edge gateway; do echo SLUICE_TOKEN_KEYS=/etc/sluice/keys.json >>/etc/sluice/$unit.env; done
 dpkg -i /proof/1.0.1/*.deb
 systemctl restart sluice-edge

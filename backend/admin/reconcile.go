@@ -130,13 +130,15 @@ func (s *Service) addKnown(def sale.Sale) {
 	}
 }
 
-// removeArchived removes the parts that were just loaded and whose sale was archived since RunOnce read it, for example
-// while this process was suspended: Redis would sell it again. sweepRehearsals removes them after a crash before that.
+// removeArchived removes the parts, which were just loaded, of sales that were archived since RunOnce read them, for
+// example while this process was suspended: Redis would sell them again. sweepRehearsals removes them after a crash.
 func (s *Service) removeArchived(ctx context.Context, loaded []admission.SalePart) error {
-	archived, err := s.store.ArchivedSales(ctx)
-	removed := slices.DeleteFunc(slices.Clone(loaded), func(p admission.SalePart) bool {
-		return !slices.Contains(archived, p.ID)
-	})
+	ids, err := s.store.ArchivedSales(ctx)
+	archived := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		archived[id] = true
+	}
+	removed := slices.DeleteFunc(slices.Clone(loaded), func(p admission.SalePart) bool { return !archived[p.ID] })
 	return errors.Join(err, removeParts(ctx, s.stock, removed))
 }
 
