@@ -156,10 +156,7 @@ func TestReloadDoesNotBlockOnOtherFiles(t *testing.T) {
 		},
 		{"a file that is too large", func() error { return os.WriteFile(path, bytes.Repeat([]byte("-"), 1<<20), 0o600) }},
 		{"compiled Lua", func() error { return os.WriteFile(path, []byte("\x1bLua"), 0o600) }},
-		{"a gigabyte in one instruction", func() error {
-			return os.WriteFile(path, []byte("local t = {} t[60000000] = 1 return { rules = {} }"), 0o600)
-		}},
-		{"an endless loop", func() error { return os.WriteFile(path, []byte("while true do end"), 0o600) }},
+		{"a loop", func() error { return os.WriteFile(path, []byte("while true do end"), 0o600) }},
 	} {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)

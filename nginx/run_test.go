@@ -205,19 +205,12 @@ func TestReloadRejectsAnyInvalidFileAsPolicy(t *testing.T) {
 		},
 		{
 			"compiled Lua", func() error { return os.WriteFile(e.policy, []byte("\x1bLJ\x02"), 0o600) },
-			": compiled Lua: write the policy as text",
+			":1: a control character: it may be in comments only",
 		},
 		{
-			"an endless loop", func() error { return os.WriteFile(e.policy, []byte("while true do end"), 0o600) },
-			":1: runs for more than 20000 steps: ",
-		},
-		{"endless memory", func() error {
-			return os.WriteFile(e.policy, []byte("local t = {} for i = 1, 1e9 do t[i] = {} end"), 0o600)
-		}, ":1: "},
-		{
-			"an escape from the sandbox",
+			"a program",
 			func() error { return os.WriteFile(e.policy, []byte(`os.execute("true") return { rules = {} }`), 0o600) },
-			":1: attempt to index global 'os'",
+			`:1: unexpected "os": `,
 		},
 	} {
 		if err := os.Remove(e.policy); err != nil {
@@ -238,7 +231,7 @@ func TestReloadRejectsAnyInvalidFileAsPolicy(t *testing.T) {
 		}
 	}
 	testenv.Eventually(t, time.Minute, "nginx itself has refused the last of them",
-		func() bool { return strings.Contains(e.log.String(), "attempt to index global 'os'") })
+		func() bool { return strings.Contains(e.log.String(), `unexpected "os": `) })
 	if got := e.do("GET", "/").status; got != 429 {
 		t.Errorf("after all that: %d, want 429", got)
 	}

@@ -160,7 +160,7 @@ func TestEdgeReloadsOnHangup(t *testing.T) {
 		policy, log string
 		status      int
 	}{
-		{"return {", file + ":1: syntax error at the end of the file: is a bracket or a quote not closed?", 503},
+		{"return {", file + ":1: unexpected end of the file: is a bracket not closed?", 503},
 		{`return { rules = { { name = "all", key = "token", rate = "1r/s" } } }`, `"msg":"reloading"`, 401},
 	} {
 		if err := os.WriteFile(file, []byte(c.policy), 0o600); err != nil {

@@ -22,7 +22,7 @@ func TestPoliciesInTheDocumentationAreValid(t *testing.T) {
 	for _, m := range luaBlock.FindAllStringSubmatch(string(text), -1) {
 		source := m[1]
 		switch {
-		case strings.HasPrefix(source, "return {"):
+		case strings.HasPrefix(source, "return {"), strings.HasPrefix(source, "local "):
 		case strings.HasPrefix(source, `{ name = "ip",`):
 			source = "return { rules = {" + source + "} }"
 		case strings.HasPrefix(source, "{ name ="):

@@ -1,5 +1,5 @@
-// Package policy reads the edge policy (lua/policy.lua), which defines the rate limits of the edge. The file is
-// executed as Lua in a sandbox without libraries and with tight limits on instructions and memory.
+// Package policy reads the edge policy (lua/policy.lua), which defines the rate limits of the edge. The file is written
+// in a subset of Lua that computes nothing, and is not executed.
 //
 // The package parses and validates a policy. It does not apply limits, and does not depend on an HTTP library.
 package policy
@@ -114,20 +114,24 @@ func Parse(name string, source []byte) (*Policy, error) {
 	return p, err
 }
 
-// sourceLines are the lines of the parts of a policy, and the number of instructions that it executed.
+// sourceLines are the lines of the parts of a policy.
 type sourceLines struct {
-	proxies, rules int   // lines
-	rule           []int // lines, of each rule
-	steps          int
+	proxies, rules int
+	rule           []int // of each rule
 }
 
 func parseSource(name string, source []byte) (*Policy, sourceLines, error) {
-	table, where, steps, findings := run(name, source)
-	if len(findings) > 0 {
-		return nil, sourceLines{}, findings
+	v, wrong := parse(name, string(source))
+	if wrong != nil {
+		return nil, sourceLines{}, Findings{*wrong}
 	}
-	r := reader{file: name, lines: sourceLines{steps: steps}}
-	p := r.policy(table, where)
+	r := reader{file: name}
+	if _, ok := v.data.(*table); !ok {
+		r.report(v, "a policy returns a table, and this returns %s: end it with return { rules = { {...} } }",
+			describe(v.data))
+		return nil, sourceLines{}, r.findings
+	}
+	p := r.policy(v)
 	if len(r.findings) > 0 {
 		slices.SortStableFunc(r.findings, func(a, b Finding) int { return a.Line - b.Line })
 		return nil, sourceLines{}, r.findings

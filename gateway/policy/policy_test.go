@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -67,33 +66,12 @@ func TestDefaultPolicyIsValid(t *testing.T) {
 // The files of testdata/good are unusual but valid.
 func TestReadAcceptsUnusualPolicies(t *testing.T) {
 	files, _ := filepath.Glob("testdata/good/*.lua")
-	if len(files) < 12 {
+	if len(files) < 10 {
 		t.Fatalf("only %d good policies found", len(files))
 	}
 	for _, file := range files {
 		if _, err := policy.Read(file); err != nil {
 			t.Errorf("%s is rejected: %v", file, err)
-		}
-	}
-}
-
-// gopher-lua allocates a list up to the highest index that is written.
-func TestParseRejectsHugeLists(t *testing.T) {
-	for _, source := range []string{
-		"local t = {}\nt[67108863] = 1\nreturn { rules = {} }",
-		"local t = {}\nfor i = 1, 6000 do local u = {} u[4095] = 1 t[i] = u end\nreturn { rules = {} }",
-		"local t = {}\nlocal function f() local k = 2^25 t[k], t.x = 1, 2 end f()\nreturn { rules = {} }",
-		"local t = {}\nif true then while true do repeat t[9e6] = 1 until true end end\nreturn { rules = {} }",
-	} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err := policy.Parse("p.lua", []byte(source))
-		runtime.ReadMemStats(&after)
-		if err == nil || !strings.HasPrefix(err.Error(), "p.lua:2: the index ") {
-			t.Errorf("%s\nreturned %v", source, err)
-		}
-		if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 128 {
-			t.Errorf("%s\nallocated %d MB", source, used)
 		}
 	}
 }
@@ -116,7 +94,7 @@ func wanted(t *testing.T, file string) string {
 
 func TestReadReportsLineAndMessage(t *testing.T) {
 	files, _ := filepath.Glob("testdata/bad/*.lua")
-	if len(files) < 40 {
+	if len(files) < 90 {
 		t.Fatalf("only %d bad policies found", len(files))
 	}
 	for _, file := range files {
@@ -153,46 +131,17 @@ func TestParseRejectsALargePolicy(t *testing.T) {
 }
 
 func TestParseRejectsDeepNesting(t *testing.T) {
-	source := []byte("return\n" + strings.Repeat("{", 60_000))
-	if _, err := policy.Parse("p.lua", source); err == nil || err.Error() != "p.lua:2: more than 100 brackets within "+
-		"brackets: is one not closed?" {
-		t.Fatalf("returned %v", err)
+	deep := func(n int) error {
+		_, err := policy.Parse("p.lua", []byte("return\n"+strings.Repeat("{", n)+strings.Repeat("}", n)))
+		return err
 	}
-}
-
-func TestPolicyMayComputeItsTable(t *testing.T) {
-	p, err := policy.Parse("p.lua", []byte(`
-		local base = "/v1/sales"
-		local rules = {}
-		for i = 1, 3 do
-			rules[i] = { name = "r" .. i, key = "ip", rate = i .. "r/s", match = { path = base .. "/*/orders" } }
-		end
-		return { rules = rules }`))
-	if err != nil {
-		t.Fatal(err)
+	if err := deep(100); err == nil || !strings.Contains(err.Error(), "named fields only") {
+		t.Errorf("100 brackets: %v", err)
 	}
-	if len(p.Rules) != 3 || p.Rules[2].Rate.Requests != 3 || p.Rules[2].Match.Path != "/v1/sales/*/orders" {
-		t.Fatalf("read %+v", p.Rules)
-	}
-}
-
-// gopher-lua reads such text as another number than LuaJIT does, or as a number where LuaJIT reports an error.
-func TestParseRejectsAmbiguousTextInCalculations(t *testing.T) {
-	for _, text := range []string{"010", "1_0", "0b11", "0o17", " 7", "inf", "+1"} {
-		source := "local n = '" + text + "'\nreturn { rules = { { name = 'a', key = 'ip', rate = '1r/s', burst = n * 2 } } }"
-		_, err := policy.Parse("p.lua", []byte(source))
-		want := `p.lua:2: "` + text + `" is not a number that every edge reads: write it as 40 or 1.5`
-		if err == nil || err.Error() != want {
-			t.Errorf("%q: %v, want %s", text, err, want)
+	want := "p.lua:2: more than 100 brackets within brackets: is one not closed?"
+	for _, n := range []int{101, 30_000} {
+		if err := deep(n); err == nil || err.Error() != want {
+			t.Errorf("%d brackets: %v", n, err)
 		}
-	}
-}
-
-func TestPoliciesDoNotShareGlobals(t *testing.T) {
-	if _, err := policy.Parse("a.lua", []byte(`leak = { rules = {} } return leak`)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := policy.Parse("b.lua", []byte(`return leak`)); err == nil {
-		t.Fatal("a policy can read the globals of another")
 	}
 }

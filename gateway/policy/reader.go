@@ -7,64 +7,60 @@ import (
 	"regexp"
 	"strconv"
 	"time"
-
-	lua "github.com/yuin/gopher-lua"
 )
 
-// reader converts the table of a policy to a Policy, and collects all findings.
+// reader converts the values of a policy to a Policy, and collects all findings.
 type reader struct {
 	file     string
 	findings Findings
 	lines    sourceLines
 }
 
-func (r *reader) report(where position, format string, args ...any) {
+func (r *reader) report(where value, format string, args ...any) {
 	r.findings = append(r.findings,
-		Finding{File: r.file, Line: max(where.line, 1), Message: oneLine(fmt.Sprintf(format, args...))})
+		Finding{File: r.file, Line: where.line, Message: fmt.Sprintf(format, args...)})
 }
 
-func (r *reader) policy(t *lua.LTable, where position) *Policy {
-	r.checkFields(t, where, "a policy", "trusted_proxies", "rules", "repeat_refusals")
-	p := &Policy{NoRefusalCache: !r.flag(t, where, "repeat_refusals", true)}
-	at := where.field("trusted_proxies")
-	r.lines.proxies = at.line
-	for i, v := range r.list(t, where, "trusted_proxies", MaxProxies) {
-		if prefix, ok := r.proxy(v, at.item(i+1)); ok {
+func (r *reader) policy(t value) *Policy {
+	r.checkFields(t, "a policy", "trusted_proxies", "rules", "repeat_refusals")
+	p := &Policy{NoRefusalCache: !r.flag(t, "repeat_refusals", true)}
+	r.lines.proxies = t.field("trusted_proxies").line
+	for _, v := range r.list(t, "trusted_proxies", MaxProxies) {
+		if prefix, ok := r.proxy(v); ok {
 			p.TrustedProxies = append(p.TrustedProxies, prefix)
 		}
 	}
-	if t.RawGetString("rules") == lua.LNil {
-		r.report(where, "rules is missing: write rules = {} to limit nothing")
+	rules := t.field("rules")
+	if rules.data == nil {
+		r.report(t, "rules is missing: write rules = {} to limit nothing")
 	}
-	at = where.field("rules")
-	r.lines.rules = at.line
+	r.lines.rules = rules.line
 	seen := map[string]int{}
-	for i, v := range r.list(t, where, "rules", MaxRules) {
-		item := at.item(i + 1)
-		rule, ok := r.rule(v, item)
+	for i, v := range r.list(t, "rules", MaxRules) {
+		rule, ok := r.rule(v)
 		if !ok {
 			continue
 		}
 		if first := seen[rule.Name]; first > 0 {
-			r.report(item.field("name"), "rule %d is named %s like rule %d: names must differ", i+1, quote(rule.Name), first)
+			r.report(v.field("name"), "rule %d is named %s like rule %d: names must differ", i+1, quote(rule.Name), first)
 		} else if rule.Name != "" {
 			seen[rule.Name] = i + 1
 		}
 		p.Rules = append(p.Rules, rule)
-		r.lines.rule = append(r.lines.rule, max(item.line, 1))
+		r.lines.rule = append(r.lines.rule, v.line)
 	}
 	return p
 }
 
-func (r *reader) proxy(v lua.LValue, where position) (netip.Prefix, bool) {
-	s, ok := v.(lua.LString)
+func (r *reader) proxy(v value) (netip.Prefix, bool) {
+	s, ok := v.data.(string)
 	if !ok {
-		r.report(where, `trusted_proxies holds strings such as "10.0.0.0/8", and not %s`, describe(v))
+		r.report(v, `trusted_proxies holds strings such as "10.0.0.0/8", and not %s`, describe(v.data))
 		return netip.Prefix{}, false
 	}
-	prefix, ok := ParseNetwork(string(s))
+	prefix, ok := ParseNetwork(s)
 	if !ok {
-		r.report(where, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(string(s)))
+		r.report(v, `trusted_proxies: %s is not a network such as "10.0.0.0/8" or "2001:db8::/32"`, quote(s))
 	}
 	return prefix, ok
 }
@@ -94,38 +90,37 @@ var (
 	longRate = regexp.MustCompile(`^[0-9]+(?:\.[0-9]+)?r/[smh]$`)
 )
 
-func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
-	t, ok := v.(*lua.LTable)
-	if !ok {
-		r.report(where, "a rule is a table, and not %s", describe(v))
+func (r *reader) rule(t value) (Rule, bool) {
+	if _, ok := t.data.(*table); !ok {
+		r.report(t, "a rule is a table, and not %s", describe(t.data))
 		return Rule{}, false
 	}
-	r.checkFields(t, where, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "ipv6_prefix",
+	r.checkFields(t, "a rule", "name", "key", "rate", "burst", "match", "delay", "mode", "on_error", "ipv6_prefix",
 		"scope")
-	rule := Rule{Name: r.text(t, where, "name")}
+	rule := Rule{Name: r.text(t, "name")}
 	if rule.Name == "" {
-		if t.RawGetString("name") == lua.LNil {
-			r.report(where, "a rule needs a name, which logs and refusals contain")
+		if t.field("name").data == nil {
+			r.report(t, "a rule needs a name, which logs and refusals contain")
 		}
 	} else if !ruleName.MatchString(rule.Name) {
-		r.report(where.field("name"),
+		r.report(t.field("name"),
 			`name %s must be 1 to 32 letters, digits, "-" or "_", the first a letter or a digit`, quote(rule.Name))
 	} else if rule.Name == ConcurrencyRule {
-		r.report(where.field("name"), `name %s is reserved for the limit of concurrent requests: choose another`,
+		r.report(t.field("name"), `name %s is reserved for the limit of concurrent requests: choose another`,
 			quote(rule.Name))
 	}
-	rule.Key = Key(r.choice(t, where, "key", "", string(ByIP), string(ByToken)))
-	rule.Rate = r.rate(t, where)
-	rule.Burst = r.burst(t, where)
-	r.checkCapacity(rule, where)
-	rule.Match = r.match(t, where)
-	rule.Delay = r.flag(t, where, "delay", false)
-	rule.Mode = Mode(r.choice(t, where, "mode", string(Enforce), string(Enforce), string(Shadow)))
-	rule.OnError = OnError(r.choice(t, where, "on_error", string(Deny), string(Deny), string(Allow)))
-	rule.IPv6Prefix = r.ipv6Prefix(t, where, rule.Key)
-	rule.Fleet = r.choice(t, where, "scope", scopeEdge, scopeEdge, scopeFleet) == scopeFleet
+	rule.Key = Key(r.choice(t, "key", "", string(ByIP), string(ByToken)))
+	rule.Rate = r.rate(t)
+	rule.Burst = r.burst(t)
+	r.checkCapacity(rule, t)
+	rule.Match = r.match(t)
+	rule.Delay = r.flag(t, "delay", false)
+	rule.Mode = Mode(r.choice(t, "mode", string(Enforce), string(Enforce), string(Shadow)))
+	rule.OnError = OnError(r.choice(t, "on_error", string(Deny), string(Deny), string(Allow)))
+	rule.IPv6Prefix = r.ipv6Prefix(t, rule.Key)
+	rule.Fleet = r.choice(t, "scope", scopeEdge, scopeEdge, scopeFleet) == scopeFleet
 	if rule.Fleet {
-		r.checkFleet(rule, where)
+		r.checkFleet(rule, t)
 	}
 	return rule, true
 }
@@ -135,63 +130,62 @@ func (r *reader) rule(v lua.LValue, where position) (Rule, bool) {
 const ConcurrencyRule = "concurrency"
 
 // rate returns the zero value for a rate that it has reported.
-func (r *reader) rate(t *lua.LTable, where position) Rate {
-	s, ok := typed[lua.LString](r, t, where, "rate", `a string such as "20r/s"`)
+func (r *reader) rate(t value) Rate {
+	s, ok := typed[string](r, t, "rate", `a string such as "20r/s"`)
 	if !ok {
-		if t.RawGetString("rate") == lua.LNil {
-			r.report(where, `a rule needs a rate such as "20r/s"`)
+		if t.field("rate").data == nil {
+			r.report(t, `a rule needs a rate such as "20r/s"`)
 		}
 		return Rate{}
 	}
-	at := where.field("rate")
-	m := rateForm.FindStringSubmatch(string(s))
-	if m == nil && longRate.MatchString(string(s)) {
-		r.report(at, "rate %s has too many digits: write at most 9 before the point and 6 after it", quote(string(s)))
+	at := t.field("rate")
+	m := rateForm.FindStringSubmatch(s)
+	if m == nil && longRate.MatchString(s) {
+		r.report(at, "rate %s has too many digits: write at most 9 before the point and 6 after it", quote(s))
 		return Rate{}
 	}
 	if m == nil {
-		r.report(at, `rate %s is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`, quote(string(s)))
+		r.report(at, `rate %s is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h`, quote(s))
 		return Rate{}
 	}
 	n, _ := strconv.ParseFloat(m[1], 64)
 	rate := Rate{Requests: n, Per: map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[m[2]]}
 	switch {
 	case n == 0:
-		r.report(at, `rate %s must be more than zero: "1r/h" admits almost nothing`, quote(string(s)))
+		r.report(at, `rate %s must be more than zero: "1r/h" admits almost nothing`, quote(s))
 	case rate.PerSecond() > MaxRate:
-		r.report(at, "rate %s is more than %d requests a second: remove the rule to limit nothing", quote(string(s)),
+		r.report(at, "rate %s is more than %d requests a second: remove the rule to limit nothing", quote(s),
 			MaxRate)
 		return Rate{}
 	}
 	return rate
 }
 
-func (r *reader) burst(t *lua.LTable, where position) int {
-	n, ok := typed[lua.LNumber](r, t, where, "burst", "a whole number")
+func (r *reader) burst(t value) int {
+	f, ok := typed[float64](r, t, "burst", "a whole number")
 	if !ok {
 		return 0
 	}
-	f := float64(n)
 	if f != math.Trunc(f) || f < 0 || f > MaxBurst {
-		r.report(where.field("burst"), "burst must be a whole number from 0 to %d, and is %s", MaxBurst, number(f))
+		r.report(t.field("burst"), "burst must be a whole number from 0 to %d, and is %s", MaxBurst, number(f))
 		return 0
 	}
 	return int(f)
 }
 
-func (r *reader) ipv6Prefix(t *lua.LTable, where position, key Key) int {
-	value := t.RawGetString("ipv6_prefix")
-	if value == lua.LNil && key == ByToken {
+func (r *reader) ipv6Prefix(t value, key Key) int {
+	field := t.field("ipv6_prefix")
+	if field.data == nil && key == ByToken {
 		return 0
 	}
-	n, ok := value.(lua.LNumber)
+	n, ok := field.data.(float64)
 	switch {
-	case value == lua.LNil:
+	case field.data == nil:
 		return DefaultIPv6Prefix
 	case key == ByToken:
-		r.report(where.field("ipv6_prefix"), `ipv6_prefix is for rules with key = "ip": remove it`)
+		r.report(field, `ipv6_prefix is for rules with key = "ip": remove it`)
 	case !ok || n != 64 && n != 56 && n != 48:
-		r.report(where.field("ipv6_prefix"), "ipv6_prefix must be 64, 56 or 48, and is %s", describe(value))
+		r.report(field, "ipv6_prefix must be 64, 56 or 48, and is %s", describe(field.data))
 	default:
 		return int(n)
 	}
@@ -199,12 +193,12 @@ func (r *reader) ipv6Prefix(t *lua.LTable, where position, key Key) int {
 }
 
 // checkCapacity reports a burst for which the nginx edge could not store the backlog as an exact integer.
-func (r *reader) checkCapacity(rule Rule, where position) {
+func (r *reader) checkCapacity(rule Rule, t value) {
 	if rule.Rate.Requests == 0 {
 		return
 	}
 	if _, period := rule.Rate.Fraction(); float64(rule.Burst+1)*float64(period) > maxBacklog {
-		r.report(where, "burst %d at this rate takes %.0f years to refill: lower the burst or raise the rate", rule.Burst,
+		r.report(t, "burst %d at this rate takes %.0f years to refill: lower the burst or raise the rate", rule.Burst,
 			math.Floor(float64(rule.Burst+1)/rule.Rate.PerSecond()/(365*24*3600)))
 	}
 }
@@ -214,9 +208,9 @@ func (r *reader) checkCapacity(rule Rule, where position) {
 const minFleetWindow = 10_000
 
 // checkFleet reports fields that rules of the fleet cannot have.
-func (r *reader) checkFleet(rule Rule, where position) {
+func (r *reader) checkFleet(rule Rule, t value) {
 	if rule.Delay {
-		r.report(where.field("delay"), `delay is for rules with scope = "edge": remove it`)
+		r.report(t.field("delay"), `delay is for rules with scope = "edge": remove it`)
 	}
 	if rule.Rate.Requests == 0 {
 		return
@@ -224,27 +218,26 @@ func (r *reader) checkFleet(rule Rule, where position) {
 	count, period := rule.Rate.Fraction()
 	least := max(1, math.Ceil(minFleetWindow*float64(count)/float64(period)))
 	if float64(rule.Burst) < least {
-		r.report(where.field("burst"), `a rule with scope = "fleet" needs a burst of at least %.0f at this rate, and has %d`,
+		r.report(t.field("burst"), `a rule with scope = "fleet" needs a burst of at least %.0f at this rate, and has %d`,
 			least, rule.Burst)
 	}
 }
 
 var methodForm = regexp.MustCompile(`^[A-Z]{1,20}$`)
 
-func (r *reader) match(t *lua.LTable, where position) Match {
-	m, ok := typed[*lua.LTable](r, t, where, "match", `a table such as { method = "POST", path = "/v1/sales/*/orders" }`)
-	if !ok {
+func (r *reader) match(t value) Match {
+	if _, ok := typed[*table](r, t, "match", `a table such as { method = "POST", path = "/v1/sales/*/orders" }`); !ok {
 		return Match{}
 	}
-	at := where.field("match")
-	r.checkFields(m, at, "match", "method", "path")
-	match := Match{Method: r.text(m, at, "method")}
+	m := t.field("match")
+	r.checkFields(m, "match", "method", "path")
+	match := Match{Method: r.text(m, "method")}
 	if match.Method != "" && !methodForm.MatchString(match.Method) {
-		r.report(at.field("method"), `method %s is not an HTTP method in capitals such as "POST"`, quote(match.Method))
+		r.report(m.field("method"), `method %s is not an HTTP method in capitals such as "POST"`, quote(match.Method))
 	}
-	if match.Path = r.text(m, at, "path"); match.Path != "" {
+	if match.Path = r.text(m, "path"); match.Path != "" {
 		if what := badPattern(match.Path); what != "" {
-			r.report(at.field("path"), "path %s %s", quote(match.Path), what)
+			r.report(m.field("path"), "path %s %s", quote(match.Path), what)
 		}
 	}
 	return match

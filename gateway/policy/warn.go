@@ -37,10 +37,6 @@ func (p *Policy) warnings(file string, w sourceLines, e Sizing) (warnings Findin
 	warn := func(line int, format string, args ...any) {
 		warnings = append(warnings, Finding{File: file, Line: line, Message: fmt.Sprintf(format, args...)})
 	}
-	if w.steps > maxInstructions/2 {
-		warn(0, "executes %d of at most %d instructions, and a few more on the nginx edge: simplify the computation",
-			w.steps, maxInstructions)
-	}
 	for _, proxy := range p.TrustedProxies {
 		if proxy.Bits() == 0 {
 			warn(w.proxies,

@@ -14,7 +14,7 @@ import (
 
 func TestInspectWarnings(t *testing.T) {
 	files, _ := filepath.Glob("testdata/warn/*.lua")
-	if len(files) < 11 {
+	if len(files) < 12 {
 		t.Fatalf("only %d files found", len(files))
 	}
 	for _, file := range files {

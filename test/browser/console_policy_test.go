@@ -40,7 +40,7 @@ func consolePolicy(t *testing.T, s *shop) {
 	b.shows("ip 10.0.0.1")
 	b.enter("policy", "while true do end")
 	b.text("Replay")
-	b.shows("is there an endless loop?")
+	b.shows(`unexpected "while"`)
 	b.shows("Correct the policy first.")
 	b.clean()
 }

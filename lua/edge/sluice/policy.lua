@@ -1,44 +1,49 @@
 -- Reads the edge policy: from its file to rules that can be applied, or to one line that names the first error:
 -- "FILE:LINE: what".
 
-local position = require "sluice.policy.position"
 local reader = require "sluice.policy.reader"
-local sandbox = require "sluice.policy.sandbox"
+local read_source = require "sluice.policy.source"
+local syntax = require "sluice.policy.syntax"
 
 local _M = {}
 
-local function one_line(text)
-  return (text:gsub("%s+", " "))
+-- line_of(path, value, line, lines) -> the line of a part of a value, such as "rules.2.rate", or of the nearest part
+-- around it
+local function line_of(path, value, line, lines)
+  for name in path:gmatch("[^.]+") do
+    local key = tonumber(name) or name
+    local inner = lines[value] and lines[value][key]
+    if not inner then
+      break
+    end
+    value, line = value[key], inner
+  end
+  return line
 end
 
 -- parse(name, source) -> policy (see policy/reader.lua); or nil, message. name: the file's name for the message
 function _M.parse(name, source)
-  local ok, t, line = sandbox.run(source)
-  if not ok then
-    return nil, one_line(name .. ":" .. (line and line .. ":" or "") .. " " .. t)
-  end
-  local line_of = position.lines(source)
-  if type(t) ~= "table" then
-    local what = "a policy returns a table, and this returns " .. reader.describe(t)
+  local t, begin, lines, what = syntax.parse(source)
+  local first = begin
+  if not what and type(t) ~= "table" then
+    what = "a policy returns a table, and this returns " .. reader.describe(t)
       .. ": end it with return { rules = { {...} } }"
-    return nil, one_line(("%s:%d: %s"):format(name, line_of(""), what))
   end
-  local first, what
-  local policy = reader.read(t, function(path, format, ...)
-    local at = line_of(path)
-    if not first or at < first then
+  local policy = not what and reader.read(t, function(path, format, ...)
+    local at = line_of(path, t, begin, lines)
+    if not what or at < first then
       first, what = at, format:format(...)
     end
   end)
-  if first then
-    return nil, one_line(("%s:%d: %s"):format(name, first, what))
+  if what then
+    return nil, name .. ":" .. (first > 0 and first .. ":" or "") .. " " .. what
   end
   return policy
 end
 
 -- load(path) -> policy; or nil, message
 function _M.load(path)
-  local source, why = sandbox.read(path)
+  local source, why = read_source(path)
   if not source then
     return nil, path .. ": " .. why
   end

@@ -1,3 +1,3 @@
 local cjson = require "cjson"
 return { rules = {} }
--- want 1: attempt to call a non-function object: a policy has no libraries, and can call only what it defines itself
+-- want 1: "require" is not defined: write a string in quotes, and a local before its use

@@ -6,4 +6,4 @@ return {
     { name = "ip" key = "ip", rate = "20r/s" },
   },
 }
--- want 6: syntax error near "key": is a comma or a bracket missing before it?
+-- want 6: unexpected "key": is a comma or a bracket missing before it?

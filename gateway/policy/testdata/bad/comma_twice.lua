@@ -3,4 +3,4 @@ return {
     { name = "a", key = "ip", rate = "1r/s",, burst = 1 },
   },
 }
--- want 3: "," with no value before it: remove it
+-- want 3: unexpected ",": a value is a string, a number, true, false, a table or the name of a local

@@ -1,2 +1,2 @@
 -- nothing here
--- want 1: a policy returns a table, and this returns nothing: end it with return { rules = { {...} } }
+-- want 3: a policy returns a table, and this returns nothing: end it with return { rules = { {...} } }

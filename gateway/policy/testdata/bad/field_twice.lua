@@ -5,4 +5,4 @@ return {
       burst = 5, ["rate"] = "2r/s" },
   },
 }
--- want 5: "rate" appears twice in one table: remove one
+-- want 5: unexpected "[": write the name of a field without brackets, and a string in quotes

@@ -1,3 +1,3 @@
 local t = {}
 return { rules = t }
--- want 2: a control character: it may be in strings and comments only
+-- want 2: a control character: it may be in comments only

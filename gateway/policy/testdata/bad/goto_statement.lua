@@ -1,4 +1,4 @@
 goto done
 ::done::
 return { rules = {} }
--- want 1: goto is not read by every edge in the same way: use if, for or while
+-- want 1: unexpected "goto": a policy has lines local NAME = VALUE, and ends with return { rules = { {...} } }

@@ -3,4 +3,4 @@ return {
   rules = { { name = "ip", key = "ip", rate = "1r/s",
     [field] = "2r/s" } },
 }
--- want 4: a key in brackets that is not a quoted name: write the values of a list in their order
+-- want 4: unexpected "[": write the name of a field without brackets, and a string in quotes

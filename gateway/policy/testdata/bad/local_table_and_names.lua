@@ -1,6 +1,8 @@
-local strict = { { burst = -1 } }
+local a = { b = 1, b2 = { burst = -1 } }
 return {
-  ["a.b"] = 1,
-  rules = strict and {},
+  rules = {},
+  a = a,
+  b = 2,
 }
--- want 3: a policy has no field "a.b": it has trusted_proxies, rules, repeat_refusals
+-- want 4: a policy has no field "a": it has trusted_proxies, rules, repeat_refusals
+-- want 5: a policy has no field "b": it has trusted_proxies, rules, repeat_refusals

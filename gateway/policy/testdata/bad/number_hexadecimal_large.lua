@@ -3,4 +3,4 @@ return {
     { name = "ip", key = "ip", rate = "20r/s", burst = 0xffffffffffffffff > 5 and 1 or 2 },
   },
 }
--- want 3: "0xffffffffffffffff" is not a number that every edge reads: write it as 40 or 1.5
+-- want 3: "0xffffffffffffffff" is not a number of a policy: write it as 40 or 1.5

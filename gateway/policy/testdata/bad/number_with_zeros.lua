@@ -3,4 +3,4 @@ return {
     { name = "ip", key = "ip", rate = "20r/s", burst = 0010 },
   },
 }
--- want 3: "0010" is not a number that every edge reads: write it as 40 or 1.5
+-- want 3: "0010" is not a number of a policy: write it as 40 or 1.5

@@ -6,4 +6,4 @@ return {
     return true
   end)(),
 }
--- want 3: rate "zzz" is not a rate: write "20r/s" for 20 requests a second, or r/m, r/h
+-- want 5: unexpected "(": a value is a string, a number, true, false, a table or the name of a local

@@ -4,4 +4,4 @@
     { name = "ip", key = "ip", rate = "20r/s" },
   },
 }
--- want 2: syntax error near "{": a policy begins with return: return { rules = { {...} } }
+-- want 2: a policy begins with return: return { rules = { {...} } }

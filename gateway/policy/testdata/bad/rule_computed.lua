@@ -2,7 +2,7 @@ local stage = "test"
 return {
   rules = {
     { name = "a", key = "ip", rate = "1r/s" },
-    stage == "test" and { name = "b", key = "ip" },
+    stage and { name = "b", key = "ip" },
   },
 }
--- want 5: a rule needs a rate such as "20r/s"
+-- want 5: unexpected "and": a policy computes nothing, write the value itself

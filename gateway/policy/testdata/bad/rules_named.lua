@@ -1,4 +1,4 @@
 return {
   rules = { ip = { rate = "1r/s" } },
 }
--- want 2: rules must be a list without names or gaps: { {...}, {...} }
+-- want 2: rules must be a list without names: { {...}, {...} }

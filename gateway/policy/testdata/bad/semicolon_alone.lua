@@ -1,3 +1,3 @@
 ;
 return { rules = {} }
--- want 1: ";" with no statement before it: remove it
+-- want 1: unexpected ";": a policy has lines local NAME = VALUE, and ends with return { rules = { {...} } }

@@ -3,4 +3,4 @@ return {
     { name = "ip" key = "ip" },
   },
 }
--- want 3: syntax error near "key": is a comma or a bracket missing before it?
+-- want 3: unexpected "key": is a comma or a bracket missing before it?

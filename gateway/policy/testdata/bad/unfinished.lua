@@ -1,3 +1,3 @@
 return {
   rules = {
--- want 4: syntax error at the end of the file: is a bracket or a quote not closed?
+-- want 4: unexpected end of the file: is a bracket not closed?

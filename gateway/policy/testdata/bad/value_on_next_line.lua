@@ -6,11 +6,11 @@ return
       name = "a",
       key =
         "nothing",
-      ["rate"]
+      rate
         =
         "0r/s",
-      burst = -
-        1,
+      burst =
+        -1,
       brust =
 
         1,

@@ -1,1 +1,4 @@
-return { rules = { { name = "ip", key = "ip", rate = "1.5r/m", burst = 0x10 }, { name = "b", key = "ip", rate = "0.000001r/h", burst = 1e0 } } }
+return { rules = {
+  { name = "ip", key = "ip", rate = "1.5r/m", burst = 16.0 },
+  { name = "b", key = "ip", rate = "0.000001r/h", burst = -0 },
+} }

@@ -1,10 +1,10 @@
--- Reads the table of a policy into rules, and reports each error with its position. gateway/policy does the same in Go:
+-- Reads the values of a policy into rules, and reports each error with its position. gateway/policy does the same in Go:
 -- both accept the same policies.
 
 local address = require "sluice.address"
 local glob = require "sluice.glob"
 local nearest = require "sluice.policy.nearest"
-local quote = require("sluice.policy.dialect").quote
+local quote = require "sluice.policy.quote"
 local rate = require "sluice.policy.rate"
 
 local MAX_RULES = 64 -- every rule is matched against every request
@@ -14,17 +14,13 @@ local MAX_BACKLOG = 2 ^ 53 -- the content of a bucket is a whole number, see lim
 
 local _M = {}
 
-local function number(value)
-  return value ~= value and "nan" or ("%.14g"):format(value)
-end
-
 -- describe(value) -> words for a message
 local function describe(value)
   local kind = type(value)
   if kind == "nil" then
     return "nothing"
   elseif kind == "number" then
-    return "the number " .. number(value)
+    return ("the number %.14g"):format(value)
   elseif kind == "string" then
     return "the string " .. quote(value)
   elseif kind == "boolean" then
@@ -35,33 +31,23 @@ end
 
 _M.describe = describe
 
-local function sorted(names)
-  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
-  return names
-end
-
--- describe_key(key) -> words for a key that is not a name
-local function describe_key(key)
-  return (describe(key):gsub("^the number ", ""))
-end
-
 -- check_fields(t, what, names, at, wrong): reports every field that is not one of names
 local function check_fields(t, what, names, at, wrong)
+  if #t > 0 then
+    wrong(at, "%s has named fields only (%s), and not [1]", what, table.concat(names, ", "))
+  end
   local odd = {}
   for field in pairs(t) do
-    if type(field) ~= "string" then
-      wrong(at, "%s has named fields only (%s), and not [%s]", what, table.concat(names, ", "), describe_key(field))
-    else
-      local found = false
-      for _, name in ipairs(names) do
-        found = found or name == field
-      end
-      if not found then
-        odd[#odd + 1] = field
-      end
+    local found = type(field) == "number"
+    for _, name in ipairs(names) do
+      found = found or name == field
+    end
+    if not found then
+      odd[#odd + 1] = field
     end
   end
-  for _, field in ipairs(sorted(odd)) do
+  table.sort(odd)
+  for _, field in ipairs(odd) do
     local near = nearest(field, names)
     wrong(at == "" and field or at .. "." .. field, "%s has no field %s: %s", what, quote(field),
       near and 'did you mean "' .. near .. '"?' or "it has " .. table.concat(names, ", "))
@@ -76,21 +62,15 @@ local function list(value, name, most, wrong)
     wrong(name, "%s must be a list, and is %s", name, describe(value))
     return {}
   end
-  local n, count = #value, 0
-  if n > most then
-    wrong(name, "%s has %d entries, and may have %d: remove some", name, n, most)
+  if #value > most then
+    wrong(name, "%s has %d entries, and may have %d: remove some", name, #value, most)
     return {}
   end
   for key in pairs(value) do
-    count = count + 1
-    if type(key) ~= "number" or key < 1 or key > n or key % 1 ~= 0 then
-      count = -1
-      break
+    if type(key) == "string" then
+      wrong(name, "%s must be a list without names: { {...}, {...} }", name)
+      return {}
     end
-  end
-  if count ~= n then
-    wrong(name, "%s must be a list without names or gaps: { {...}, {...} }", name)
-    return {}
   end
   return value
 end
@@ -150,7 +130,7 @@ local function set_burst(rule, t, at, wrong)
     wrong(at .. ".burst", "burst must be a whole number, and is %s", describe(value))
     value = 0
   elseif not (value >= 0 and value <= MAX_BURST and value % 1 == 0) then
-    wrong(at .. ".burst", "burst must be a whole number from 0 to %d, and is %s", MAX_BURST, number(value))
+    wrong(at .. ".burst", "burst must be a whole number from 0 to %d, and is %.14g", MAX_BURST, value)
     value = 0
   end
   rule.burst = value

@@ -5,4 +5,4 @@ return {
     { name = "b", key = "ip", rate = "1r/s" },
   },
 }
--- want 2: rules must be a list without names or gaps: { {...}, {...} }
+-- want 4: unexpected "nil": a value is a string, a number, true, false, a table or the name of a local

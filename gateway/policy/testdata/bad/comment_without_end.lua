@@ -1,0 +1,4 @@
+return { rules = {} }
+--[==[ an example:
+]]
+-- want 2: a comment in long brackets that does not end

@@ -1,0 +1,3 @@
+return { rules = {} }
+local burst = 40
+-- want 2: unexpected "local": a policy ends with the value that it returns

@@ -1,0 +1,4 @@
+--[= rules
+--[==
+--[ [
+return { rules = {} } --[=[ the end ]] ]=]

@@ -1,1 +1,0 @@
-return { rules = { { name = "\097\98c", key = "ip", rate = "1r/s" } } }

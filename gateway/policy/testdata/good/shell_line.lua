@@ -1,2 +1,0 @@
-#!/usr/bin/env lua
-return { rules = { { name = "ip", key = "ip", rate = "1r/s" } } }
