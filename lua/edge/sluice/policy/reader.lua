@@ -1,5 +1,5 @@
--- Reads the values of a policy into rules, and reports each error with its position. gateway/policy does the same in Go:
--- both accept the same policies.
+-- Converts the values of a policy to rules, and reports each error with its position. gateway/policy does the same in
+-- Go: both accept the same policies.
 
 local address = require "sluice.address"
 local glob = require "sluice.glob"
