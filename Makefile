@@ -57,7 +57,7 @@ PARTS = race e2e browser plain lint k6 clients
 AT_ONCE ?= 3
 PACKAGES ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 
-# The race detector does not instrument SQLite (C translated to Go) and the Lua interpreters of the gateway and of the tests' Redis:
+# The race detector does not instrument SQLite (C translated to Go) and the Lua interpreter of the embedded Redis:
 # with instrumentation they take many times as long. A library that uses generic types of package sync, such as sync.Map, must not be
 # in this list: the linker would use its uninstrumented copy in the whole program and report races that do not exist.
 UNWATCHED = modernc.org/sqlite/lib github.com/yuin/gopher-lua/...
