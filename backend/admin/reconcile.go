@@ -164,11 +164,10 @@ func (s *Service) reconcile(ctx context.Context, all []admission.SalePart) error
 	}
 	if len(missing) > 0 {
 		err := s.stock.LoadAll(ctx, missing, s.store.OrdersOf)
-		failures = append(failures, err)
+		failures = append(failures, err, s.removeArchived(ctx, missing))
 		if admission.ConcernsOthers(err) || err != nil && ctx.Err() != nil {
 			return errors.Join(failures...)
 		}
-		failures = append(failures, s.removeArchived(ctx, missing))
 		outdated = append(outdated, missing...) // another process may have loaded an older version
 	}
 	for _, o := range outdated {

@@ -552,6 +552,47 @@ func TestSaleThatIsArchivedWhileItIsLoadedDoesNotSell(t *testing.T) {
 	}
 }
 
+// failing is a store that archives the sale that is loaded first, and cannot read the orders of another one.
+type failing struct {
+	Store
+	archive func(id string)
+	first   string
+}
+
+func (s *failing) OrdersOf(ctx context.Context, of spread.Part, yield func(sale.Order) error) error {
+	if s.first != "" {
+		return sale.ErrUnavailable
+	}
+	s.first = of.SaleID
+	s.archive(of.SaleID)
+	return s.Store.OrdersOf(ctx, of, yield)
+}
+
+// A sale that is archived while it is loaded does not sell, also if the load of another sale fails afterwards.
+func TestArchivedSaleIsRemovedAfterAFailedLoad(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []string{"one", "two"} {
+		if err := w.stock.Remove(w.ctx, w.create(id, 3).Sale); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loads := &failing{Store: w.Service.store, archive: func(id string) {
+		if _, err := w.store.SetSwitch(w.ctx, id, sale.Closed); err != nil {
+			t.Error(err)
+		}
+		if err := w.store.BeginPart(w.ctx, id, store.ArchivePart{Number: 1, File: id + "-1.ndjson.gz"}); err != nil {
+			t.Error(err)
+		}
+	}}
+	w.Service.store = loads
+	if err := w.RunOnce(w.ctx); !errors.Is(err, sale.ErrUnavailable) || loads.first == "" {
+		t.Fatalf("RunOnce returned %v", err)
+	}
+	if v, err := w.stock.View(w.ctx, loads.first); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("Redis has the sale: %s, %v", v.State, err)
+	}
+}
+
 // A repeated Close and a Describe change an archived sale in SQL only.
 func TestArchivedSaleIsNotLoaded(t *testing.T) {
 	w := newWorld(t)
