@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/spread"
 )
 
 // ErrBypassListTooLong reports that a sale has more buyers than the caller accepts.
@@ -35,24 +38,32 @@ func (s *Stock) BypassList(ctx context.Context, id string, limit int) (BypassLis
 		return BypassList{}, err
 	}
 	tooLong := fmt.Errorf("%w: sale %s, limit %d", ErrBypassListTooLong, id, limit)
-	total := int64(0)
-	for _, part := range parts {
+	var total atomic.Int64
+	err = eachPart(parts, func(part spread.Part) error {
 		n, err := s.cfg.Client.HLen(ctx, s.ShardOf(part).Buyers(id)).Result()
 		if err != nil {
-			return BypassList{}, unavailable("bypass list of sale "+id, err)
+			return unavailable("bypass list of sale "+id, err)
 		}
-		if total += n; total > int64(limit) {
-			return BypassList{}, tooLong
-		}
+		total.Add(n)
+		return nil
+	})
+	if err != nil {
+		return BypassList{}, err
 	}
-	sums := make([]uint32, 0, total)
-	for _, part := range parts {
-		err = ScanBuyers(ctx, s.cfg.Client, s.ShardOf(part).Buyers(id), func(buyer string, _ keyspace.Slots) {
+	if total.Load() > int64(limit) {
+		return BypassList{}, tooLong
+	}
+	var mu sync.Mutex
+	sums := make([]uint32, 0, total.Load())
+	err = eachPart(parts, func(part spread.Part) error {
+		return ScanBuyers(ctx, s.cfg.Client, s.ShardOf(part).Buyers(id), func(buyer string, _ keyspace.Slots) {
+			mu.Lock()
+			defer mu.Unlock()
 			sums = append(sums, crc32.ChecksumIEEE([]byte(buyer)))
 		})
-		if err != nil {
-			return BypassList{}, err
-		}
+	})
+	if err != nil {
+		return BypassList{}, err
 	}
 	slices.Sort(sums)
 	sums = slices.Compact(sums)

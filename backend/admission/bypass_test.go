@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/test/testenv"
@@ -105,5 +107,37 @@ func TestBypassListReportsUnavailableRedis(t *testing.T) {
 	defer c.Close()
 	if _, err := newShop(c).BypassList(context.Background(), "s", 10); !errors.Is(err, sale.ErrUnavailable) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// together is a hook that holds every HLEN until two of them are in progress, and every HSCAN likewise.
+type together map[string]*sync.WaitGroup
+
+func (together) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (together) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h together) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if both := h[cmd.Name()]; both != nil {
+			both.Done()
+			both.Wait()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// The segments of a sale are read concurrently: a sale can have 1000 of them.
+func TestBypassListReadsSegmentsConcurrently(t *testing.T) {
+	c := testenv.StartRedis(t).Client()
+	h := newHalves(t, c, 2, 2)
+	var lengths, scans sync.WaitGroup
+	lengths.Add(2)
+	scans.Add(2)
+	c.AddHook(together{"hlen": &lengths, "hscan": &scans})
+	got, err := NewStock(StockConfig{Client: c, Space: h.space}).BypassList(t.Context(), "s", 10)
+	if err != nil || len(got.Sums) != 0 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
