@@ -6,12 +6,14 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"sluice/backend/queue"
+	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
 )
 
@@ -95,4 +97,24 @@ func TestRunRejectsRedisThatHoldsKeys(t *testing.T) {
 	if r.Client().Get(t.Context(), "precious").Val() != "1" {
 		t.Error("Run deleted the key")
 	}
+}
+
+// A Redis that no longer answers does not delay the end of a run.
+func TestCloseDoesNotWaitForRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := redisconn.Dial(func() (net.Conn, error) {
+			conn, server := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, server) }()
+			return conn, nil
+		})
+		client, err := redisconn.Open("redis://redis:6379", silent, redisconn.LongTimeouts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		(&server{client: client}).close()
+		if took := time.Since(began); took > closeTimeout {
+			t.Errorf("close returned after %v", took)
+		}
+	})
 }

@@ -27,7 +27,8 @@ type server struct {
 // ErrNotEmpty reports a Redis database that holds keys. A run empties its database.
 var ErrNotEmpty = errors.New("the Redis database is not empty and the run would empty it: use a database without keys")
 
-const openTimeout = 5 * time.Second
+// A Redis that does not answer must not delay an interrupt.
+const openTimeout, closeTimeout = 5 * time.Second, 5 * time.Second
 
 // openServer connects to the empty Redis at url. Without a url it starts one with appendfsync everysec.
 func openServer(ctx context.Context, url string) (*server, error) {
@@ -37,7 +38,7 @@ func openServer(ctx context.Context, url string) (*server, error) {
 			return nil, fmt.Errorf("redis: %w", err)
 		}
 		s := &server{client: client}
-		ctx, cancel := context.WithTimeout(ctx, openTimeout) // a Redis that does not answer must not delay an interrupt
+		ctx, cancel := context.WithTimeout(ctx, openTimeout)
 		defer cancel()
 		n, err := s.client.DBSize(ctx).Result()
 		if err == nil && n > 0 {
@@ -151,7 +152,9 @@ func (s *server) end() {
 func (s *server) close() {
 	if s.client != nil {
 		if s.cmd == nil {
-			_ = s.client.FlushDB(context.Background()).Err() // the database was empty before the run
+			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+			_ = s.client.FlushDB(ctx).Err() // the database was empty before the run
+			cancel()
 		}
 		_ = s.client.Close()
 	}
