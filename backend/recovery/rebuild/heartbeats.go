@@ -97,6 +97,18 @@ func (h *heartbeats) sinceOutage() time.Duration {
 	return time.Since(h.outage)
 }
 
+// awaits returns whether a rebuild waits for a journal, and whether the orders of the journal are being restored. While
+// the database cannot be written, the reports in it are old: that of a journal of this process is not used, and that of
+// another one counts for maxStalled.
+func (w JournalWriters) awaits(shard keyspace.Shard, s journal.Status, fence int64) (waits, restores bool) {
+	if w != nil && w[shard].journal == s.ID {
+		state := w[shard].Restored()
+		return state != fence, state == -fence
+	}
+	waits = s.Generation != fence && !w.silent(shard, s)
+	return waits, waits && s.Restoring == fence && s.Silent <= maxStalled
+}
+
 // silent reports whether the backend of a journal has stopped, by its heartbeats. During and after an outage of SQL
 // those of all backends are late, as those of this process show. After a power failure all backends start together,
 // unless this process is the only one, with a Redis of its own.

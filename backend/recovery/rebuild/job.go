@@ -13,7 +13,6 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/recovery/guard"
-	"sluice/backend/recovery/journal"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -178,7 +177,7 @@ func (j *job) skipOrderNumbers(ctx context.Context) error {
 const warnEvery = 5 * time.Second
 
 // awaitJournals waits until the running backends have restored the orders of their journals. While one restores them,
-// the wait has no bound: a long journal takes longer, and units of its orders could be sold meanwhile.
+// the wait has no bound: a long journal takes longer, and units of its orders could be sold meanwhile. See awaits.
 func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
 	nextWarning := deadline
@@ -190,19 +189,21 @@ func (j *job) awaitJournals(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		waiting := slices.DeleteFunc(journals, func(s journal.Status) bool {
-			return s.Generation == j.fence || j.cfg.Journals.silent(j.shard, s)
-		})
-		if len(waiting) == 0 {
-			return nil
-		}
-		now := time.Now()
+		waiting := 0
 		var restoring []string
-		for _, s := range waiting {
-			if s.Restoring == j.fence {
+		for _, s := range journals {
+			waits, restores := j.cfg.Journals.awaits(j.shard, s, j.fence)
+			if waits {
+				waiting++
+			}
+			if restores {
 				restoring = append(restoring, s.ID)
 			}
 		}
+		if waiting == 0 {
+			return nil
+		}
+		now := time.Now()
 		switch {
 		case len(restoring) > 0:
 			deadline, waited = now.Add(j.cfg.JournalWait), false
@@ -211,7 +212,7 @@ func (j *job) awaitJournals(ctx context.Context) error {
 				j.cfg.Log.Warn("rebuild: waits for backends that restore their journals", "journals", restoring)
 			}
 		case waited:
-			j.cfg.Log.Warn("rebuild: some journals are late; their orders will be restored later", "journals", len(waiting))
+			j.cfg.Log.Warn("rebuild: some journals are late; their orders will be restored later", "journals", waiting)
 			return nil
 		default: // after the deadline the journals are read once more: this read may have been slow
 			waited = now.After(deadline)

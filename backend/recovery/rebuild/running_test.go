@@ -249,3 +249,28 @@ func TestRebuildRejectsAnotherNumberOfShards(t *testing.T) {
 		t.Error("the rebuild changed data")
 	}
 }
+
+// The database cannot be written any longer when it has the report that a journal is being restored.
+func TestRebuildEndsWhileTheDatabaseIsReadOnly(t *testing.T) {
+	w := newWorld(t)
+	w.fill("s")
+	r := newRebuilder(t, rebuild.Config{
+		Pinner: w.guards, Store: w.store, Space: space, Journals: rebuild.JournalWriters{w.writer},
+		Step: func(name string) error {
+			if name != "journals" {
+				return nil
+			}
+			fence, err := w.guard.RestoreFence(w.ctx)
+			if err == nil {
+				err = w.store.Heartbeat(w.ctx, w.journal.ID(), 0, -fence)
+			}
+			w.restoreJournal()
+			return err
+		},
+	})
+	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+	defer cancel()
+	if err := r.RunIf(ctx, 0, func(context.Context) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -118,3 +118,37 @@ func TestJournalsAreNotSilentAfterHangingHeartbeats(t *testing.T) {
 		}
 	})
 }
+
+// A rebuild uses the state of a journal of this process, and reports of others, which are old while the database cannot
+// be written.
+func TestRebuildAwaitsJournals(t *testing.T) {
+	const fence = 5
+	w := newWriter(t, &troubledStore{}, false) // it has just started, so no journal is silent
+	own := w.journal
+	for name, c := range map[string]struct {
+		state           int64 // of the journal of this process
+		inSQL           journal.Status
+		waits, restores bool
+	}{
+		"of a former generation":         {0, journal.Status{ID: "other", Generation: fence - 1}, true, false},
+		"restored":                       {0, journal.Status{ID: "other", Generation: fence}, false, false},
+		"being restored":                 {0, journal.Status{ID: "other", Restoring: fence, Silent: maxStalled}, true, true},
+		"was being restored":             {0, journal.Status{ID: "other", Restoring: fence, Silent: maxStalled + 1}, true, false},
+		"of a former rebuild":            {0, journal.Status{ID: "other", Restoring: fence - 1}, true, false},
+		"own, restored and not reported": {fence, journal.Status{ID: own, Restoring: fence}, false, false},
+		"own, being restored":            {-fence, journal.Status{ID: own, Silent: maxStalled + 1}, true, true},
+		"own, with a file error":         {0, journal.Status{ID: own, Restoring: fence}, true, false},
+		"own, of a former generation":    {1 - fence, journal.Status{ID: own, Generation: fence - 1}, true, false},
+	} {
+		w.report(c.state)
+		if waits, restores := (JournalWriters{w}).awaits(0, c.inSQL, fence); waits != c.waits || restores != c.restores {
+			t.Errorf("%s: waits %t, restores %t", name, waits, restores)
+		}
+	}
+	for _, silent := range []time.Duration{0, alive + 1} {
+		waits, _ := JournalWriters(nil).awaits(0, journal.Status{ID: own, Restoring: fence, Silent: silent}, fence)
+		if waits != (silent == 0) {
+			t.Errorf("a process without a journal, %v after a heartbeat: waits %t", silent, waits)
+		}
+	}
+}
