@@ -33,6 +33,18 @@ func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generati
 	return err
 }
 
+// keep is how long a silent journal stays in the registry. It is longer than any shutdown of a deployment, after which
+// all backends start together and a rebuild must wait for each of them.
+const keep = 90 * 24 * time.Hour
+
+// RemoveSilent removes the journals of a shard that have been silent for 90 days, such as those of containers without a
+// volume. A backend that returns later registers its journal again.
+func (r *Registry) RemoveSilent(ctx context.Context, shard int) error {
+	_, err := store.UpdateRows(ctx, r.db, "journal: remove silent journals",
+		"DELETE FROM journals WHERE shard = $1 AND seen_at < "+r.db.Dialect().Ago("$2"), shard, keep.Milliseconds())
+	return err
+}
+
 // RemovedSales returns the sales among these that have no rows any more: archived sales, and rehearsals that SQL does
 // not have. Another sale that SQL does not have is not returned: SQL may have been restored from a backup that is older
 // than the sale.

@@ -71,3 +71,36 @@ func TestRemovedSales(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// A journal that no longer exists is removed after 90 days, and not after a shutdown of weeks.
+func TestSilentJournalsAreRemoved(t *testing.T) {
+	storetest.Engines(t, func(t *testing.T, db *store.Store, _ string) {
+		r := NewRegistry(db.DB)
+		for _, j := range []struct {
+			id          string
+			shard, days int
+		}{{"alive", 0, 0}, {"stopped", 0, 89}, {"gone", 0, 91}, {"of another shard", 1, 91}} {
+			if err := r.Heartbeat(t.Context(), j.id, j.shard, 1); err != nil {
+				t.Fatal(err)
+			}
+			_, err := store.UpdateRows(t.Context(), db.DB, "test",
+				"UPDATE journals SET seen_at = "+db.Dialect().Ago("$2")+" WHERE id = $1", j.id, j.days*24*3600*1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.RemoveSilent(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		for shard, want := range [][]string{{"alive", "stopped"}, {"of another shard"}} {
+			found, err := r.Journals(t.Context(), shard)
+			var ids []string
+			for _, j := range found {
+				ids = append(ids, j.ID)
+			}
+			if err != nil || !slices.Equal(ids, want) {
+				t.Errorf("journals of shard %d: %v, %v; want %v", shard, ids, err, want)
+			}
+		}
+	})
+}

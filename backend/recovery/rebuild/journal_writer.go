@@ -42,6 +42,7 @@ const (
 type JournalStore interface {
 	journal.TrimStore
 	Heartbeat(ctx context.Context, id string, shard int, generation int64) error
+	RemoveSilent(ctx context.Context, shard int) error
 }
 
 // JournalWriterConfig configures a JournalWriter. All fields except Rebuilds, OnlyCopy and Log are required.
@@ -175,11 +176,14 @@ func (w JournalWriters) Record(shard keyspace.Shard, generation int64, orders []
 }
 
 // Register stores a heartbeat of every journal, so that a rebuild waits for them: the first heartbeat of Run may be
-// late, and the units of orders that only a journal has would be for sale. Call it before the first purchase. An error
-// is that of SQL.
+// late, and the units of orders that only a journal has would be for sale. Call it before the first purchase. Register
+// also removes journals that no longer exist. An error is that of SQL.
 func (w JournalWriters) Register(ctx context.Context) error {
-	for _, one := range w {
+	for shard, one := range w {
 		if err := one.Heartbeat(ctx); err != nil {
+			return err
+		}
+		if err := one.store.RemoveSilent(ctx, shard); err != nil {
 			return err
 		}
 	}

@@ -44,6 +44,8 @@ type noRows struct{}
 
 func (noRows) Heartbeat(context.Context, string, int, int64) error { return nil }
 
+func (noRows) RemoveSilent(context.Context, int) error { return nil }
+
 func (noRows) RemovedSales(context.Context, []string) ([]string, error) { return nil, nil }
 
 func (noRows) Recorded(context.Context, []sale.OrderID) (map[sale.OrderID]sale.Status, error) {

@@ -600,7 +600,7 @@ func (w *world) archive(id string) {
 }
 
 // A process can end before it restores an order that was recorded after its journal was restored. The next process
-// restores the order.
+// restores the order. It also removes a journal that no longer exists.
 func TestLateOrderIsRestoredAfterARestart(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5, 1)
@@ -608,6 +608,13 @@ func TestLateOrderIsRestoredAfterARestart(t *testing.T) {
 	w.run()
 	w.writer.Record(before, []sale.Order{{ID: 7, SaleID: "s", Buyer: "ann", Slot: 1}})
 	w.want("s", 5, 0, 0, 0, 0)
+	if err := w.store.Heartbeat(w.ctx, "gone", 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	_, err := store.UpdateRows(w.ctx, w.store.DB, "test", "UPDATE journals SET seen_at = 0 WHERE id = $1", "gone")
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.start()
 	w.check()
 	if err := (rebuild.JournalWriters{w.writer}).Register(w.ctx); err != nil {
