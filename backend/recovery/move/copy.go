@@ -49,7 +49,9 @@ func (j *job) transfer(ctx context.Context) error {
 		return err
 	}
 	j.keys = keys
-	if err := j.copy(ctx); err != nil {
+	conn := redisconn.Connect(j.source.pinned)
+	defer conn.Close()
+	if err := j.copy(ctx, conn); err != nil {
 		return err
 	}
 	if err := j.step("verify", 0, 0); err != nil {
@@ -90,9 +92,9 @@ func (j *job) clearCall(ctx context.Context, step string, keys ...string) error 
 	return j.call(ctx, j.target.importing, "move_clear", keys, j.owner.Deployment, step)
 }
 
-// copy sends the keys to the target, and keeps them on the source. A key that the target has is an error, unless an
-// interrupted move is finished.
-func (j *job) copy(ctx context.Context) error {
+// copy sends the keys to the target by a connection of the source, and keeps them on the source. A key that the target
+// has is an error, unless an interrupted move is finished.
+func (j *job) copy(ctx context.Context, conn redisconn.Connection) error {
 	host, port, err := net.SplitHostPort(j.target.addr)
 	if err != nil {
 		return err
@@ -105,8 +107,6 @@ func (j *job) copy(ctx context.Context) error {
 		command = append(command, "AUTH", password)
 	}
 	command = append(command, "KEYS")
-	conn := redisconn.Connect(j.source.pinned)
-	defer conn.Close()
 	for at := 0; at < len(j.keys); at += copyChunk {
 		if err := j.step("copy", at, len(j.keys)); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (j *job) copy(ctx context.Context) error {
 
 // migrate runs MIGRATE on the source, in a transaction that ends without it if the guard of the shard changes: a
 // mover that was suspended must not copy keys to a target that another move has made the owner. To finish an
-// interrupted move, MIGRATE runs without that, because the guard may be on the target.
+// interrupted move, MIGRATE runs without that, because the guard may be on the target; see claimSource.
 func (j *job) migrate(ctx context.Context, conn redisconn.Connection, command []any) error {
 	if j.interrupted != "" {
 		return conn.Do(ctx, command...).Err() // NOKEY, which is no error, if all keys have expired

@@ -3,6 +3,9 @@ package move
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,6 +38,12 @@ func (j *job) finish(ctx context.Context) error {
 			return err
 		}
 	}
+	conn := redisconn.Connect(j.source.pinned)
+	defer conn.Close()
+	name := fmt.Sprint("sluice-move-", j.slot)
+	if err := conn.Do(ctx, "CLIENT", "SETNAME", name).Err(); err != nil {
+		return sale.Unavailable(err)
+	}
 	lock, err := j.acquire(ctx, j.target.importing)
 	if err != nil {
 		return err
@@ -42,14 +51,14 @@ func (j *job) finish(ctx context.Context) error {
 	ctx, release := lock.KeepRenewed(ctx)
 	defer release()
 	if !j.target.owns {
-		if err := j.checkInterrupted(ctx); err != nil {
+		if err := j.claimSource(ctx, conn, name); err != nil {
 			return err
 		}
 		lasting := func(key string) bool { return !keyspace.Temporary(key) }
 		if j.keys, err = j.list(ctx, j.source.pinned, lasting); err != nil {
 			return err
 		}
-		if err := j.copy(ctx); err != nil {
+		if err := j.copy(ctx, conn); err != nil {
 			return err
 		}
 	}
@@ -73,16 +82,39 @@ func (j *job) takeSlot(ctx context.Context, lock *redisconn.Lock) error {
 	return guard.ScriptError("move_finish", result, err)
 }
 
-// checkInterrupted verifies that the move has not been finished by another process meanwhile. The data on the source
-// would be in use.
-func (j *job) checkInterrupted(ctx context.Context) error {
-	nodes, err := redisconn.Nodes(ctx, j.source.pinned, j.source.addr)
+// claimSource ends the connections by which other processes finish moves of the slot, and then verifies that none has
+// finished this one: the data would be in use. So a process that was suspended past its lock copies nothing: before it
+// acquired the lock, it named its connection, which the next owner of the lock ends before the target owns the slot.
+func (j *job) claimSource(ctx context.Context, conn redisconn.Connection, name string) error {
+	self, err := conn.ClientID(ctx).Result()
 	if err != nil {
 		return sale.Unavailable(err)
 	}
-	self := find(nodes, func(n *redisconn.Node) bool { return n.Self })
-	if self == nil || !self.Owns(j.slot) || self.Migrating[j.slot] != j.interrupted {
-		_ = j.setSlot(ctx, j.target.pinned, "STABLE")
+	all, err := j.source.pinned.ClientList(ctx).Result()
+	if err != nil {
+		return sale.Unavailable(err)
+	}
+	for line := range strings.Lines(all) {
+		id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
+		if !strings.Contains(line, " name="+name+" ") || id == strconv.FormatInt(self, 10) {
+			continue
+		}
+		if err := j.source.pinned.ClientKillByFilter(ctx, "ID", id).Err(); err != nil {
+			return sale.Unavailable(err)
+		}
+	}
+	source, _, err := j.source.describe(ctx)
+	if err != nil {
+		return err
+	}
+	target, _, err := j.target.describe(ctx)
+	if err != nil {
+		return err
+	}
+	if !source.Owns(j.slot) || source.Migrating[j.slot] != j.interrupted || target.Owns(j.slot) {
+		if !target.Owns(j.slot) { // else the slot may be about to leave it
+			_ = j.setSlot(ctx, j.target.pinned, "STABLE")
+		}
 		return errors.New("another process has finished the interrupted move: try again")
 	}
 	return nil

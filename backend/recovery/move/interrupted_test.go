@@ -250,3 +250,44 @@ func TestSuspendedFinishChangesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A process that is suspended while it copies the keys of an interrupted move copies none when another process finishes
+// the move, although the source does not know the new owner yet.
+func TestSuspendedFinishCopiesNothing(t *testing.T) {
+	w := newWorld(t)
+	target := w.other()
+	w.killAtFlip(target)
+	w.lock = time.Minute
+	copies := 0
+	w.stopAt = func(step string) error {
+		if step != "copy" {
+			return nil
+		}
+		if copies++; copies > 1 {
+			return errKilled // before it copies a key
+		}
+		onImporter(t, target, "DEL", w.shard.RebuildLock()) // it expires
+		if result, err := w.move(target); !errors.Is(err, errKilled) {
+			t.Errorf("the other process: %+v, %v", result, err)
+		}
+		onImporter(t, target, "DEL", w.shard.Ready()) // empty, after the shard was rebuilt
+		return nil
+	}
+	if result, err := w.move(target); err == nil || errors.Is(err, errKilled) {
+		t.Errorf("the suspended process: %+v, %v", result, err)
+	}
+	if copies != 2 {
+		t.Errorf("%d processes copied keys", copies)
+	}
+	slot := w.cluster.Slot(w.shard.Guard())
+	if keys := target.Client().ClusterGetKeysInSlot(t.Context(), slot, 1000).Val(); slices.Contains(keys, w.shard.Ready()) {
+		t.Error("the suspended process copied the queue")
+	}
+	w.stopAt, w.lock = func(string) error { return nil }, 0
+	onImporter(t, target, "DEL", w.shard.RebuildLock())
+	if result, err := w.move(target); err != nil || result.Verified {
+		t.Fatalf("finished: %+v, %v", result, err)
+	}
+	w.recover()
+	w.check(target)
+}

@@ -109,14 +109,21 @@ func (j *job) open(ctx context.Context, to *server, addr string) (*redisconn.Nod
 	if to.pinned, to.runID, err = guard.PinServer(ctx, j.cfg.Server.Node(addr), redisconn.Once); err != nil {
 		return nil, nil, err
 	}
-	nodes, err := redisconn.Nodes(ctx, to.pinned, addr)
+	self, nodes, err := to.describe(ctx)
 	if err != nil {
-		return nil, nil, sale.Unavailable(err)
-	}
-	self := find(nodes, func(n *redisconn.Node) bool { return n.Self })
-	if self == nil {
-		return nil, nil, fmt.Errorf("%s does not describe itself in CLUSTER NODES", addr)
+		return nil, nil, err
 	}
 	to.id, to.owns, to.leaves = self.ID, self.Owns(j.slot), self.Migrating[j.slot] != ""
+	return self, nodes, nil
+}
+
+// describe returns the server's description of itself and of all nodes.
+func (s *server) describe(ctx context.Context) (self *redisconn.Node, nodes []redisconn.Node, err error) {
+	if nodes, err = redisconn.Nodes(ctx, s.pinned, s.addr); err != nil {
+		return nil, nil, sale.Unavailable(err)
+	}
+	if self = find(nodes, func(n *redisconn.Node) bool { return n.Self }); self == nil {
+		return nil, nil, fmt.Errorf("%s does not describe itself in CLUSTER NODES", s.addr)
+	}
 	return self, nodes, nil
 }
