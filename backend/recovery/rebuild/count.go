@@ -162,35 +162,41 @@ func (j *job) countSlots(ctx context.Context, c *saleCount) error {
 
 // writeSlots corrects the slots of buyers. It keeps the requests that are stored with the slots found in Redis.
 func (j *job) writeSlots(ctx context.Context, c *saleCount, found map[string]keyspace.Slots) error {
-	w := j.writer(ctx, "slots", j.shard.Guard(), j.shard.Buyers(c.def.ID))
-	for buyer, slots := range found {
+	for buyer := range found {
 		if c.buyers[buyer] == nil {
-			c.corrected++
-			w.add(buyer, string(keyspace.Slots("").WithRequestsOf(slots)))
+			c.buyers[buyer] = &holding{}
 		}
 	}
-	for buyer, h := range c.buyers {
-		if !h.seen {
+	items := func(yield func([]any) bool) {
+		for buyer, h := range c.buyers {
+			if h.seen {
+				continue
+			}
 			c.corrected++
-			w.add(buyer, string(h.slots.WithRequestsOf(found[buyer])))
+			if !yield([]any{buyer, string(h.slots.WithRequestsOf(found[buyer]))}) {
+				return
+			}
 		}
 	}
+	err := j.runAll(ctx, "slots", []string{j.shard.Guard(), j.shard.Buyers(c.def.ID)}, false, items)
 	c.buyers = nil // frees the largest part of the memory of a rebuild
-	return w.flush()
+	return err
 }
 
 // writeLetters deletes the letters of settled orders and adds letters of orders without a unit or slot.
 func (j *job) writeLetters(ctx context.Context) error {
+	dead := j.shard.Dead()
 	for _, c := range j.sales {
-		dead := j.shard.Dead()
-		w := j.writer(ctx, "dead_letters", j.shard.Guard(), dead.Times(), dead.Letters(), dead.Index())
+		var items [][]any
 		for _, id := range c.removed {
-			w.add(id, "", "")
+			items = append(items, []any{id, "", ""})
 		}
 		for _, u := range c.unbacked {
-			w.add(u.order.ID.String(), keyspace.EncodeMessage(u.order), "Redis lost data, and "+u.reason)
+			items = append(items,
+				[]any{u.order.ID.String(), keyspace.EncodeMessage(u.order), "Redis lost data, and " + u.reason})
 		}
-		if err := w.flush(); err != nil {
+		keys := []string{j.shard.Guard(), dead.Times(), dead.Letters(), dead.Index()}
+		if err := j.runAll(ctx, "dead_letters", keys, false, slices.Values(items)); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package rebuild
 
 import (
 	"context"
+	"iter"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -125,12 +126,14 @@ func (j *job) swapQueue(ctx context.Context) error {
 		}
 	}
 	j.status.total(len(texts))
-	w := j.writer(ctx, "enqueue", shard.Guard(), shard.RebuildReady())
-	w.sendsCount = true
-	for _, text := range texts {
-		w.add(text)
-	}
-	if err := w.flush(); err != nil {
+	err := j.runAll(ctx, "enqueue", []string{shard.Guard(), shard.RebuildReady()}, true, func(yield func([]any) bool) {
+		for _, text := range texts {
+			if !yield([]any{text}) {
+				return
+			}
+		}
+	})
+	if err != nil {
 		return err
 	}
 	settled, err := j.settled(ctx, texts)
@@ -172,81 +175,55 @@ func (j *job) settled(ctx context.Context, texts []string) ([]any, error) {
 	return settled, nil
 }
 
-// writer runs a script for many items: writeChunk items per run, several runs per round trip. After an error it does
-// nothing, and flush returns the error.
-type writer struct {
-	job        *job
-	ctx        context.Context
-	script     string
-	keys       []string
-	sendsCount bool    // pass the number of items of earlier runs
-	count      int     // items so far
-	sent       int     // items sent
-	runs       [][]any // arguments of the runs to send
-	err        error
-}
-
-func (j *job) writer(ctx context.Context, script string, keys ...string) *writer {
-	return &writer{job: j, ctx: ctx, script: script, keys: keys}
-}
-
-// add adds one item.
-func (w *writer) add(args ...any) {
-	if w.err != nil {
-		return
-	}
-	if w.count%writeChunk == 0 {
-		w.beginRun()
-	}
-	last := len(w.runs) - 1
-	w.runs[last] = append(w.runs[last], args...)
-	w.count++
-}
-
-// beginRun begins a run, and sends the others when they fill a round trip.
-func (w *writer) beginRun() {
-	if len(w.runs) == inFlight {
-		w.err = w.send()
-	}
-	run := []any{w.job.mark()}
-	if w.sendsCount {
-		run = append(run, w.count)
-	}
-	w.runs = append(w.runs, run)
-}
-
-// flush sends the remaining items.
-func (w *writer) flush() error {
-	if len(w.runs) > 0 && w.err == nil {
-		w.err = w.send()
-	}
-	return w.err
-}
-
-// send sends the collected runs. The client may repeat them, see rebuild_enqueue.lua. After an error the rebuild ends,
-// and the next one starts with an empty list.
-func (w *writer) send() error {
-	script := redisscript.Load("rebuild_" + w.script)
-	if err := script.Load(w.ctx, w.job.client).Err(); err != nil {
-		return sale.Unavailable(err)
-	}
-	results := make([]*redis.Cmd, len(w.runs))
-	_, err := w.job.client.Pipelined(w.ctx, func(p redis.Pipeliner) error {
-		for i, args := range w.runs {
-			results[i] = script.EvalSha(w.ctx, p, w.keys, args...)
+// runAll runs a script of the rebuild for many items: writeChunk items per run, several runs per round trip. If counted
+// is set, each run also gets the number of items of earlier runs. The client may repeat runs, see rebuild_enqueue.lua.
+// After an error the rebuild ends, and the next one starts with an empty list.
+func (j *job) runAll(
+	ctx context.Context, name string, keys []string, counted bool, items iter.Seq[[]any],
+) error {
+	script, runs, count, sent := redisscript.Load("rebuild_"+name), [][]any(nil), 0, 0
+	send := func() error {
+		if err := script.Load(ctx, j.client).Err(); err != nil {
+			return sale.Unavailable(err)
 		}
+		results, err := j.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, args := range runs {
+				script.EvalSha(ctx, p, keys, args...)
+			}
+			return nil
+		})
+		if err != nil {
+			return sale.Unavailable(err)
+		}
+		for _, result := range results {
+			text, err := result.(*redis.Cmd).Text()
+			if err := guard.ScriptError("rebuild_"+name, text, err); err != nil {
+				return err
+			}
+		}
+		j.status.done(count - sent)
+		runs, sent = runs[:0], count
 		return nil
-	})
-	if err != nil {
-		return sale.Unavailable(err)
 	}
-	for _, result := range results {
-		text, err := result.Text()
-		if err := guard.ScriptError("rebuild_"+w.script, text, err); err != nil {
-			return err
+	for item := range items {
+		if count%writeChunk == 0 {
+			if len(runs) == inFlight {
+				if err := send(); err != nil {
+					return err
+				}
+			}
+			run := []any{j.mark()}
+			if counted {
+				run = append(run, count)
+			}
+			runs = append(runs, run)
 		}
+		last := len(runs) - 1
+		runs[last] = append(runs[last], item...)
+		count++
 	}
-	w.job.status.done(w.count - w.sent)
-	w.runs, w.sent = w.runs[:0], w.count
-	return nil
+	if len(runs) == 0 {
+		return nil
+	}
+	return send()
 }
