@@ -71,17 +71,20 @@ func (j *job) copied(key string) bool {
 // clear makes the fence that of the target, and deletes what this or an earlier move left there. Nothing else is there:
 // the source has the slot and was verified. step is that of the script.
 func (j *job) clear(ctx context.Context, step string) error {
-	var left []string
+	if err := j.clearCall(ctx, step); err != nil {
+		return err
+	}
 	for {
-		err := j.clearCall(ctx, step, left[:min(len(left), pipelineSize)]...)
-		if err != nil && !redis.IsTryAgainError(err) { // a key has expired meanwhile
-			return err
-		}
-		left, err = j.list(ctx, j.target.pinned, func(key string) bool {
+		left, err := j.list(ctx, j.target.pinned, func(key string) bool {
 			return key != j.shard.Guard() && !keyspace.Temporary(key)
 		})
 		if err != nil || len(left) == 0 {
 			return err
+		}
+		for part := range slices.Chunk(left, pipelineSize) {
+			if err := j.clearCall(ctx, step, part...); err != nil && !redis.IsTryAgainError(err) { // a key has expired meanwhile
+				return err
+			}
 		}
 	}
 }

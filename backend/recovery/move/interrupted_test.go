@@ -279,8 +279,8 @@ func TestSuspendedFinishCopiesNothing(t *testing.T) {
 	if copies != 2 {
 		t.Errorf("%d processes copied keys", copies)
 	}
-	slot := w.cluster.Slot(w.shard.Guard())
-	if keys := target.Client().ClusterGetKeysInSlot(t.Context(), slot, 1000).Val(); slices.Contains(keys, w.shard.Ready()) {
+	keys := target.Client().ClusterGetKeysInSlot(t.Context(), w.cluster.Slot(w.shard.Guard()), 1000).Val()
+	if slices.Contains(keys, w.shard.Ready()) {
 		t.Error("the suspended process copied the queue")
 	}
 	w.stopAt, w.lock = func(string) error { return nil }, 0

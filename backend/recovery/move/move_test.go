@@ -245,6 +245,34 @@ func TestFenceIsAboveThatOfTheTarget(t *testing.T) {
 	w.check(target)
 }
 
+// The shard is held while the move deletes what an earlier move left, which is listed once and not for each part.
+func TestMoveListsLeftKeysOnce(t *testing.T) {
+	w := newWorld(t)
+	source, target := w.owner(), w.other()
+	slot := w.cluster.Slot(w.shard.Guard())
+	if err := target.Client().Do(t.Context(), "CLUSTER", "SETSLOT", slot, "IMPORTING",
+		source.Client().Do(t.Context(), "CLUSTER", "MYID").Val()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	left := target.Client().Pipeline()
+	for n := range 5000 {
+		left.Do(t.Context(), "ASKING")
+		left.Set(t.Context(), w.shard.Dedup("left", fmt.Sprint(n)), "x", 0)
+	}
+	if _, err := left.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	target.Client().ConfigResetStat(t.Context())
+	if result, err := w.move(target); err != nil || !result.Verified {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	stats := target.Client().InfoMap(t.Context(), "commandstats").Item("Commandstats", "cmdstat_cluster|getkeysinslot")
+	if calls, _, _ := strings.Cut(strings.TrimPrefix(stats, "calls="), ","); calls != "3" { // before, after, to verify
+		t.Errorf("the keys of the target were listed %s times", calls)
+	}
+	w.check(target)
+}
+
 // A move that finds another one in progress does not end the import of that one.
 func TestBusyMoveKeepsTheMarkOfAnother(t *testing.T) {
 	w := newWorld(t)
