@@ -133,7 +133,7 @@ func TestRebuildAwaitsJournals(t *testing.T) {
 		"of a former generation":         {0, journal.Status{ID: "other", Generation: fence - 1}, true, false},
 		"restored":                       {0, journal.Status{ID: "other", Generation: fence}, false, false},
 		"being restored":                 {0, journal.Status{ID: "other", Restoring: fence, Silent: maxStalled}, true, true},
-		"was being restored":             {0, journal.Status{ID: "other", Restoring: fence, Silent: maxStalled + 1}, true, false},
+		"was being restored":             {0, journal.Status{ID: "other", Restoring: fence, Silent: time.Hour}, true, false},
 		"of a former rebuild":            {0, journal.Status{ID: "other", Restoring: fence - 1}, true, false},
 		"own, restored and not reported": {fence, journal.Status{ID: own, Restoring: fence}, false, false},
 		"own, being restored":            {-fence, journal.Status{ID: own, Silent: maxStalled + 1}, true, true},

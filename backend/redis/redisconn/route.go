@@ -5,12 +5,13 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // Route returns a client that sends every command to the client that pick returns for its first key, and the commands
-// of a pipeline to each client together. The keys of a script, and those of a transaction, must belong to one
+// of a pipeline to each client together, and to all clients concurrently. The keys of a script, and those of a transaction, must belong to one
 // client. Connections of its own (Conn, Subscribe, Watch) and commands without a key fail. The caller closes the
 // clients; closing the returned one has no effect on them.
 //
@@ -73,7 +74,6 @@ func (r router) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 		if len(cmds) > 0 && cmds[0].Name() == "multi" { // its commands are between MULTI and EXEC
 			return r.transact(ctx, cmds)
 		}
-		var clients []Client // in the order of their first commands
 		byClient := map[Client][]redis.Cmder{}
 		for _, cmd := range cmds {
 			client := r.client(cmd)
@@ -81,14 +81,13 @@ func (r router) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 				cmd.SetErr(errNoKey)
 				continue
 			}
-			if byClient[client] == nil {
-				clients = append(clients, client)
-			}
 			byClient[client] = append(byClient[client], cmd)
 		}
-		for _, client := range clients {
-			_ = send(ctx, client.Pipeline(), byClient[client]) // each command has its error
+		var sending sync.WaitGroup
+		for client, cmds := range byClient {
+			sending.Go(func() { _ = send(ctx, client.Pipeline(), cmds) }) // each command has its error
 		}
+		sending.Wait()
 		for _, cmd := range cmds {
 			if err := cmd.Err(); err != nil {
 				return err
