@@ -20,6 +20,9 @@ const (
 	// of a failover within a second or two of each other, and a client must not return to the old master meanwhile. After
 	// that time the Sentinels may have been reconfigured.
 	maxAnswerAge = 10 * time.Second
+	// lookInterval is the shortest time between two queries that redirected commands cause: while no node has the slot,
+	// every command is redirected.
+	lookInterval = queryInterval / 4
 )
 
 // finder finds the current master: sentinels, or slotMaster of a cluster.
@@ -54,6 +57,7 @@ type master struct {
 	latest    answer    // zero before the first answer
 	latestAt  time.Time // time of the last answer that confirmed latest
 	queriedAt time.Time // time of the last answer
+	lookedAt  time.Time // start of the last lookAgain
 	open      map[*trackedConn]struct{}
 	failure   failure // of the last connection; zero if it was opened
 }
@@ -204,7 +208,12 @@ func (m *master) connectNow(ctx context.Context, network, addr string) (net.Conn
 // lookAgain queries for the master although the last answer is new: a server has answered that it is not the master.
 func (m *master) lookAgain() {
 	m.mu.Lock()
-	m.queriedAt = time.Time{}
+	now := time.Now()
+	if now.Sub(m.lookedAt) < lookInterval {
+		m.mu.Unlock()
+		return
+	}
+	m.lookedAt, m.queriedAt = now, time.Time{}
 	m.mu.Unlock()
 	m.finder.forget()
 	ctx, cancel := context.WithTimeout(context.Background(), m.finder.limit())
