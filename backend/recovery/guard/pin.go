@@ -8,14 +8,11 @@ import (
 	"sluice/backend/sale"
 )
 
-// Pin opens a client that connects to the current server only, and returns the server's id. A rebuild uses it, because
-// its writes to one server must not continue on another. The caller closes the client. An error wraps
+// Pin opens a client that connects to the current server of the shard only, and returns the server's id. A rebuild uses
+// it, because its writes to one server must not continue on another. The caller closes the client. An error wraps
 // sale.ErrUnavailable.
 func (g *Guard) Pin(ctx context.Context) (client redisconn.Client, runID string, err error) {
-	if runID, err = g.identify(ctx, g.raw); err != nil {
-		return nil, "", sale.Unavailable(err)
-	}
-	return openPinned(g.server, g.identify, runID, g.options), runID, nil
+	return pin(ctx, g.raw, g.server, g.identify, g.options)
 }
 
 // PinServer is Guard.Pin for any server, for example one that a shard moves to.
@@ -24,15 +21,16 @@ func PinServer(ctx context.Context, server *redisconn.Server, options ...redisco
 ) {
 	first := server.Open(options...)
 	defer first.Close()
-	if runID, err = RunID(ctx, first); err != nil {
-		return nil, "", sale.Unavailable(err)
-	}
-	return openPinned(server, RunID, runID, options), runID, nil
+	return pin(ctx, first, server, RunID, options)
 }
 
-func openPinned(
-	server *redisconn.Server, identify Identify, runID string, options []redisconn.Option,
-) redisconn.Client {
+func pin(
+	ctx context.Context, first redisconn.Client, server *redisconn.Server, identify Identify,
+	options []redisconn.Option,
+) (client redisconn.Client, runID string, err error) {
+	if runID, err = identify(ctx, first); err != nil {
+		return nil, "", sale.Unavailable(err)
+	}
 	sameServer := redisconn.OnConnect(func(ctx context.Context, cn redisconn.Connection) error {
 		id, err := identify(ctx, cn)
 		if err == nil && !SameData(runID, id) {
@@ -40,5 +38,5 @@ func openPinned(
 		}
 		return err
 	})
-	return server.Open(append(slices.Clip(options), redisconn.LongTimeouts, sameServer)...)
+	return server.Open(append(slices.Clip(options), redisconn.LongTimeouts, sameServer)...), runID, nil
 }

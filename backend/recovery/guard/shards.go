@@ -6,8 +6,6 @@ import (
 	"errors"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 )
@@ -116,12 +114,17 @@ func (s *Shards) Verified() (reason string, ok bool) {
 // Check checks all shards concurrently; see Guard.Check.
 func (s *Shards) Check(ctx context.Context, sql Generations) error {
 	errs := make([]error, len(s.guards))
-	var wg sync.WaitGroup
-	for i, g := range s.guards {
-		wg.Go(func() { errs[i] = g.Check(ctx, sql) })
-	}
-	wg.Wait()
+	s.each(func(i int, g *Guard) { errs[i] = g.Check(ctx, sql) })
 	return errors.Join(errs...)
+}
+
+// each calls do for all shards concurrently.
+func (s *Shards) each(do func(i int, g *Guard)) {
+	var running sync.WaitGroup
+	for i, g := range s.guards {
+		running.Go(func() { do(i, g) })
+	}
+	running.Wait()
 }
 
 // Status is the state of one shard.
@@ -138,11 +141,7 @@ type Status struct {
 // Status checks all shards concurrently and returns their state by number.
 func (s *Shards) Status(ctx context.Context, sql Generations) []Status {
 	all := make([]Status, len(s.guards))
-	var wg sync.WaitGroup
-	for i, g := range s.guards {
-		wg.Go(func() { all[i] = g.status(ctx, sql) })
-	}
-	wg.Wait()
+	s.each(func(i int, g *Guard) { all[i] = g.status(ctx, sql) })
 	return all
 }
 
@@ -169,15 +168,14 @@ func (g *Guard) status(ctx context.Context, sql Generations) Status {
 
 // Run runs the guards of all shards until ctx ends; see Guard.Run. It returns nil.
 func (s *Shards) Run(ctx context.Context, sql Generations, unverified func(context.Context, keyspace.Shard)) error {
-	var all errgroup.Group
-	for i, g := range s.guards {
+	s.each(func(_ int, g *Guard) {
 		var call func(context.Context)
 		if unverified != nil {
-			call = func(ctx context.Context) { unverified(ctx, keyspace.Shard(i)) }
+			call = func(ctx context.Context) { unverified(ctx, g.shard) }
 		}
-		all.Go(func() error { return g.Run(ctx, sql, call) })
-	}
-	return all.Wait()
+		_ = g.Run(ctx, sql, call) // nil
+	})
+	return nil
 }
 
 // Close closes all clients.
