@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"sluice/backend/admission"
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
@@ -44,8 +43,7 @@ func (j *job) release(ctx context.Context, c redisconn.Client, runID string) err
 	if err := h.CheckFence(ctx); err != nil {
 		return err
 	}
-	// Backends may have leased order numbers from the source since they were copied.
-	if err := admission.NewSequencer(c, j.cfg.Space, nil).StartGeneration(ctx, j.shard, j.fence); err != nil {
+	if err := h.SkipOrderNumbers(ctx); err != nil {
 		return err
 	}
 	sales := make([]sale.Sale, len(j.sales))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/backend/admission"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -80,6 +81,13 @@ func (h Hold) Resume(ctx context.Context, sales []sale.Sale) error {
 		}
 	}
 	return h.call(ctx, "resume_sales", keys, args...)
+}
+
+// SkipOrderNumbers prevents order numbers from being allocated twice: backends hold blocks that this server may not
+// know.
+func (h Hold) SkipOrderNumbers(ctx context.Context) error {
+	space := keyspace.Space{Shards: h.owner.Shards}
+	return admission.NewSequencer(h.client, space, nil).StartGeneration(ctx, h.shard, h.fence)
 }
 
 // Finish ends the hold: the data is verified on the server with this run_id.

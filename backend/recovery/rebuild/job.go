@@ -47,7 +47,7 @@ func (j *job) run(ctx context.Context, only []string) error {
 		{"count", j.countSales},
 		{"letters", j.writeLetters},
 		{"sales", j.writeSales},
-		{"numbers", j.skipOrderNumbers},
+		{"numbers", j.SkipOrderNumbers},
 		{"swap", j.swapQueue},
 		{"journals", j.awaitJournals},
 		{"audit", j.auditSales},
@@ -165,12 +165,6 @@ func (j *job) summaries(ctx context.Context) ([]store.SaleSummary, error) {
 		_, ok := j.cfg.Space.SegmentIn(s.ID, s.Spread, j.shard)
 		return !ok
 	}), err
-}
-
-// skipOrderNumbers prevents order numbers from being allocated twice: backends hold blocks that this Redis may not
-// know.
-func (j *job) skipOrderNumbers(ctx context.Context) error {
-	return admission.NewSequencer(j.client, j.cfg.Space, nil).StartGeneration(ctx, j.shard, j.fence)
 }
 
 // warnEvery is how often a rebuild names the journals for which it waits.
