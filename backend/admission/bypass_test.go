@@ -110,24 +110,6 @@ func TestBypassListReportsUnavailableRedis(t *testing.T) {
 	}
 }
 
-// together is a hook that holds every HLEN until two of them are in progress, and every HSCAN likewise.
-type together map[string]*sync.WaitGroup
-
-func (together) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (together) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h together) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if both := h[cmd.Name()]; both != nil {
-			both.Done()
-			both.Wait()
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // The segments of a sale are read concurrently: a sale can have 1000 of them.
 func TestBypassListReadsSegmentsConcurrently(t *testing.T) {
 	c := testenv.StartRedis(t).Client()
@@ -135,7 +117,13 @@ func TestBypassListReadsSegmentsConcurrently(t *testing.T) {
 	var lengths, scans sync.WaitGroup
 	lengths.Add(2)
 	scans.Add(2)
-	c.AddHook(together{"hlen": &lengths, "hscan": &scans})
+	c.AddHook(testenv.Commands(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if both := map[string]*sync.WaitGroup{"hlen": &lengths, "hscan": &scans}[cmd.Name()]; both != nil {
+			both.Done()
+			both.Wait() // until two of them are in progress
+		}
+		return next(ctx, cmd)
+	}))
 	got, err := NewStock(StockConfig{Client: c, Space: h.space}).BypassList(t.Context(), "s", 10)
 	if err != nil || len(got.Sums) != 0 {
 		t.Errorf("%+v, %v", got, err)

@@ -107,7 +107,7 @@ func newGuard(cfg Config, shard keyspace.Shard) *Guard {
 	}
 	g.raw = g.server.Open(g.options...)
 	g.client = g.server.Open(append(g.options, redisconn.OnConnect(g.onConnect))...)
-	g.client.AddHook(gate{g.blocked.Load})
+	g.client.AddHook(gate(g.blocked.Load))
 	return g
 }
 

@@ -60,7 +60,7 @@ func (s *Shards) find(key string) clients {
 	common, ok := s.common[server]
 	if !ok {
 		common = clients{guarded: server.Open(s.cfg.Options...), raw: server.Open(s.cfg.Options...)}
-		common.guarded.AddHook(gate{func() bool { return !s.owned() }})
+		common.guarded.AddHook(gate(func() bool { return !s.owned() }))
 		s.common[server] = common
 	}
 	return common

@@ -2,46 +2,24 @@ package redisconn
 
 import (
 	"context"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// followMoves is a hook that looks for the master again when a command is redirected.
-type followMoves struct{ master *master }
-
-func (followMoves) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h followMoves) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		h.see(err)
-		return err
-	}
-}
-
-func (h followMoves) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
+// followMoves returns a hook that looks for the master again when a command is redirected.
+func followMoves(m *master) Around {
+	return func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 		err := next(ctx, cmds)
-		for _, cmd := range cmds {
-			if redirected(cmd.Err()) {
-				h.see(cmd.Err())
-				break
-			}
+		if redirected(err) || slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return redirected(cmd.Err()) }) {
+			go m.lookAgain()
 		}
 		return err
 	}
 }
 
-func (h followMoves) see(err error) {
-	if err != nil && redirected(err) {
-		go h.master.lookAgain()
-	}
-}
-
 // redirected reports whether a node returned that another one has the slot, or that no node has it.
 func redirected(err error) bool {
-	if _, moved := redis.IsMovedError(err); moved {
-		return true
-	}
-	return redis.IsClusterDownError(err)
+	_, moved := redis.IsMovedError(err)
+	return moved || redis.IsClusterDownError(err)
 }

@@ -117,35 +117,19 @@ func (s *Server) Credentials() (user, password string) {
 
 // Importing returns a client for the keys of a slot that a node imports: the node executes its commands although the
 // slot still belongs to another node. The caller closes c.
+//
+// Each command follows ASKING. That is not done by a hook of c itself, because ASKING must not precede AUTH.
 func Importing(c Client) Client {
-	return hooked(Addr(c), importing{c})
-}
-
-// importing sends ASKING before each command. It is not a hook of the client itself, because ASKING must not precede
-// AUTH.
-type importing struct{ client Client }
-
-func (importing) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (i importing) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		_ = i.send(ctx, []redis.Cmder{cmd})
-		return cmd.Err()
-	}
-}
-
-func (i importing) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return i.send
-}
-
-func (i importing) send(ctx context.Context, cmds []redis.Cmder) error {
-	pipe := i.client.Pipeline()
-	for _, cmd := range cmds {
-		pipe.Do(ctx, "ASKING")
-		if err := pipe.Process(ctx, cmd); err != nil {
-			return err
+	ask := func(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+		pipe := c.Pipeline()
+		for _, cmd := range cmds {
+			pipe.Do(ctx, "ASKING")
+			if err := pipe.Process(ctx, cmd); err != nil {
+				return err
+			}
 		}
+		_, err := pipe.Exec(ctx)
+		return err
 	}
-	_, err := pipe.Exec(ctx)
-	return err
+	return hooked(Addr(c), ask)
 }

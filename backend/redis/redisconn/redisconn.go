@@ -156,7 +156,7 @@ func (s *Server) Open(options ...Option) Client {
 	}
 	client := s.options.open(set, finding)
 	if s.cluster != nil {
-		client.AddHook(followMoves{s.master})
+		client.AddHook(followMoves(s.master))
 	}
 	return client
 }

@@ -17,11 +17,11 @@ import (
 //
 // A key is the first argument with a hash tag, "sluice:{tag}:...", which every key of package keyspace has.
 func Route(pick func(key string) Client) Client {
-	return hooked("several servers", router{pick})
+	return hooked("several servers", router{pick}.run)
 }
 
 // hooked returns a client without connections. The hook executes its commands. addr is its name in errors.
-func hooked(addr string, hook redis.Hook) Client {
+func hooked(addr string, hook Around) Client {
 	c := redis.NewClient(&redis.Options{
 		Addr: addr, Dialer: noDial, MaxRetries: -1,
 		MaintNotificationsConfig: withoutMaintenance,
@@ -37,19 +37,6 @@ func noDial(context.Context, string, string) (net.Conn, error) { return nil, err
 // router is the hook of Route.
 type router struct {
 	pick func(key string) Client
-}
-
-func (router) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (r router) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		client := r.client(cmd)
-		if client == nil {
-			cmd.SetErr(errNoKey)
-			return errNoKey
-		}
-		return client.Process(ctx, cmd)
-	}
 }
 
 // client returns the client for a command, or nil if it has no key.
@@ -69,32 +56,33 @@ func (r router) client(cmd redis.Cmder) Client {
 
 const keyPrefix = "sluice:{"
 
-func (r router) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if len(cmds) > 0 && cmds[0].Name() == "multi" { // its commands are between MULTI and EXEC
-			return r.transact(ctx, cmds)
-		}
-		byClient := map[Client][]redis.Cmder{}
-		for _, cmd := range cmds {
-			client := r.client(cmd)
-			if client == nil {
-				cmd.SetErr(errNoKey)
-				continue
-			}
-			byClient[client] = append(byClient[client], cmd)
-		}
-		var sending sync.WaitGroup
-		for client, cmds := range byClient {
-			sending.Go(func() { _ = send(ctx, client.Pipeline(), cmds) }) // each command has its error
-		}
-		sending.Wait()
-		for _, cmd := range cmds {
-			if err := cmd.Err(); err != nil {
-				return err
-			}
-		}
-		return nil
+func (r router) run(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+	if len(cmds) > 0 && cmds[0].Name() == "multi" { // its commands are between MULTI and EXEC
+		return r.transact(ctx, cmds)
 	}
+	byClient := map[Client][]redis.Cmder{}
+	for _, cmd := range cmds {
+		client := r.client(cmd)
+		if client == nil {
+			cmd.SetErr(errNoKey)
+			continue
+		}
+		if len(cmds) == 1 { // it may block
+			return client.Process(ctx, cmd)
+		}
+		byClient[client] = append(byClient[client], cmd)
+	}
+	var sending sync.WaitGroup
+	for client, cmds := range byClient {
+		sending.Go(func() { _ = send(ctx, client.Pipeline(), cmds) }) // each command has its error
+	}
+	sending.Wait()
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // transact sends a transaction to the client of its first key.

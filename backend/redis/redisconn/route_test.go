@@ -9,27 +9,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// met is a server that answers a pipeline when all servers have received one.
-type met struct{ all *sync.WaitGroup }
-
-func (met) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (met) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (m met) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(_ context.Context, cmds []redis.Cmder) error {
-		m.all.Done()
-		m.all.Wait()
+// A server that does not respond delays a pipeline once, and not once for each such server.
+func TestPipelineIsSentToAllServersConcurrently(t *testing.T) {
+	var all sync.WaitGroup
+	all.Add(2)
+	meet := func(_ context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+		all.Done()
+		all.Wait() // until both servers have received a pipeline
 		for _, cmd := range cmds {
 			cmd.(*redis.IntCmd).SetVal(1)
 		}
 		return nil
 	}
-}
-
-// A server that does not respond delays a pipeline once, and not once for each such server.
-func TestPipelineIsSentToAllServersConcurrently(t *testing.T) {
-	var all sync.WaitGroup
-	all.Add(2)
-	servers := map[string]Client{"sluice:{0}:a": hooked("0", met{&all}), "sluice:{1}:a": hooked("1", met{&all})}
+	servers := map[string]Client{"sluice:{0}:a": hooked("0", meet), "sluice:{1}:a": hooked("1", meet)}
 	client := Route(func(key string) Client { return servers[key] })
 	var counts []*redis.IntCmd
 	var lost *redis.IntCmd

@@ -1,0 +1,25 @@
+package redisconn
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Around is a hook of a client. It is called for each command, and for the commands of each pipeline together. next
+// executes them.
+type Around func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
+
+// DialHook implements redis.Hook.
+func (Around) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (f Around) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	one := func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) }
+	return func(ctx context.Context, cmd redis.Cmder) error { return f(ctx, []redis.Cmder{cmd}, one) }
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (f Around) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return f(ctx, cmds, next) }
+}
