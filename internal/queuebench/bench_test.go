@@ -65,15 +65,11 @@ func TestRunMeasuresEveryDriver(t *testing.T) {
 // forgetful is a subject that loses the batches of killed workers.
 type forgetful struct{ *memorySubject }
 
-func (f forgetful) queue() line { return forgetfulQueue{f.line} }
-
-type forgetfulQueue struct{ *memoryQueue }
-
-func (q forgetfulQueue) TakeAs(ctx context.Context, id string, limit int, ack string) (queue.Batch, bool, error) {
-	if len(q.ready) == 0 {
-		clear(q.taken)
+func (f forgetful) TakeAs(ctx context.Context, id string, limit int, ack string) (queue.Batch, bool, error) {
+	if len(f.ready) == 0 {
+		clear(f.taken)
 	}
-	return q.memoryQueue.TakeAs(ctx, id, limit, ack)
+	return f.memorySubject.TakeAs(ctx, id, limit, ack)
 }
 
 // Messages that are lost with a killed worker are a result of the run, and no error.
@@ -117,4 +113,17 @@ func TestCloseDoesNotWaitForRedis(t *testing.T) {
 			t.Errorf("close returned after %v", took)
 		}
 	})
+}
+
+// A server that cannot be started again after a crash ends the run.
+func TestServerThatCannotBeStartedAgain(t *testing.T) {
+	s, err := openServer(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	t.Setenv("PATH", "")
+	if ours, err := s.crash(t.Context()); !ours || err == nil {
+		t.Errorf("crash returned %t, %v", ours, err)
+	}
 }

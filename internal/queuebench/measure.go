@@ -39,7 +39,7 @@ func play(ctx context.Context, s subject, orders int) (r round, err error) {
 	if r.memory, err = s.held(ctx, orders); err != nil {
 		return r, err
 	}
-	serials, took, err := drain(ctx, s.queue(), orders, Takers)
+	serials, took, err := drain(ctx, s, orders, Takers)
 	if err != nil {
 		return r, err
 	}
@@ -55,7 +55,7 @@ func play(ctx context.Context, s subject, orders int) (r round, err error) {
 	if err := fill(ctx, s, orders, longLease); err != nil {
 		return r, err
 	}
-	if _, took, err = drain(ctx, s.queue(), orders, 1); err != nil {
+	if _, took, err = drain(ctx, s, orders, 1); err != nil {
 		return r, err
 	}
 	r.alone = float64(orders) / took.Seconds()
@@ -93,7 +93,7 @@ func fill(ctx context.Context, s subject, n int, lease time.Duration) error {
 	for i := range messages {
 		messages[i] = message(i)
 	}
-	return s.queue().Push(ctx, messages...)
+	return s.Push(ctx, messages...)
 }
 
 // taker is one consumer of a queue.
@@ -197,7 +197,7 @@ func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50,
 	})
 	waits := make([]time.Duration, 0, n)
 	g.Go(func() error {
-		t := taker{line: s.queue()}
+		t := taker{line: s}
 		for len(waits) < n {
 			b, _, err := t.take(ctx, Batch)
 			if err != nil {
@@ -205,7 +205,7 @@ func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50,
 			}
 			now := time.Now()
 			if len(b.Messages) == 0 {
-				if _, err := s.queue().Wait(ctx, time.Second); err != nil {
+				if _, err := s.Wait(ctx, time.Second); err != nil {
 					return err
 				}
 				continue
@@ -251,20 +251,20 @@ func examine(ctx context.Context, s subject, o Options) (r Row, err error) {
 	if err := fill(ctx, s, queued, longLease); err != nil {
 		return r, err
 	}
-	t := taker{line: s.queue()}
+	t := taker{line: s}
 	first, _, err := t.take(ctx, takenBatch)
 	if err != nil {
 		return r, err
 	}
-	second, _, err := s.queue().TakeAs(ctx, first.ID, takenBatch, "")
+	second, _, err := s.TakeAs(ctx, first.ID, takenBatch, "")
 	if err != nil {
 		return r, err
 	}
 	r.Replayed = len(first.Messages) == takenBatch && slices.Equal(first.Messages, second.Messages)
-	if _, err := s.queue().Release(ctx, first.ID); err != nil {
+	if _, err := s.Release(ctx, first.ID); err != nil {
 		return r, err
 	}
-	serials, _, err := drain(ctx, s.queue(), queued, 1)
+	serials, _, err := drain(ctx, s, queued, 1)
 	if err != nil {
 		return r, err
 	}
@@ -278,7 +278,7 @@ func killWorker(ctx context.Context, s subject) (Loss, error) {
 	if err := fill(ctx, s, queued, shortLease); err != nil {
 		return Loss{}, err
 	}
-	killed, t := taker{line: s.queue()}, taker{line: s.queue()}
+	killed, t := taker{line: s}, taker{line: s}
 	gone, _, err := killed.take(ctx, takenBatch)
 	if err != nil {
 		return Loss{}, err
@@ -293,7 +293,7 @@ func killWorker(ctx context.Context, s subject) (Loss, error) {
 	for rest < queued && waiting.Err() == nil {
 		b, _, err := t.take(ctx, Batch)
 		if err == nil && len(b.Messages) == 0 {
-			_, err = s.queue().Wait(ctx, 50*time.Millisecond)
+			_, err = s.Wait(ctx, 50*time.Millisecond)
 		}
 		if err != nil {
 			return Loss{}, err
@@ -317,7 +317,7 @@ func killServer(ctx context.Context, s subject) (*Loss, error) {
 	if err := fill(ctx, s, queued, longLease); err != nil {
 		return nil, err
 	}
-	t := taker{line: s.queue()}
+	t := taker{line: s}
 	if _, _, err := t.take(ctx, takenBatch); err != nil {
 		return nil, err
 	}
@@ -325,8 +325,7 @@ func killServer(ctx context.Context, s subject) (*Loss, error) {
 	if err != nil || !ours {
 		return nil, err
 	}
-	s.reopen(longLease)
-	stats, err := s.queue().Stats(ctx)
+	stats, err := s.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -14,15 +14,18 @@ import (
 	"sluice/internal/loop"
 )
 
-// memoryQueue is the baseline: a queue in this process with leases, and without retries, dead letters or durability. It
-// is safe for concurrent use.
-type memoryQueue struct {
+// memorySubject is the baseline: a queue in this process with leases, and without retries, dead letters or durability,
+// behind the simplest admission, a counter of units and a set of buyers. It is safe for concurrent use.
+type memorySubject struct {
 	lease time.Duration
 	wake  loop.Wake
+	ids   atomic.Uint32
 
-	mu    sync.Mutex
-	ready []queue.Message
-	taken map[string]memoryBatch
+	mu     sync.Mutex
+	ready  []queue.Message
+	taken  map[string]memoryBatch
+	units  int
+	buyers map[string]bool
 }
 
 type memoryBatch struct {
@@ -30,11 +33,15 @@ type memoryBatch struct {
 	deadline time.Time
 }
 
-func newMemoryQueue(lease time.Duration) *memoryQueue {
-	return &memoryQueue{lease: lease, wake: loop.NewWake(), taken: map[string]memoryBatch{}}
+func (*memorySubject) label() string { return "memory" }
+
+func (q *memorySubject) open(_ context.Context, stock int, lease time.Duration) error {
+	q.lease, q.wake, q.ready, q.taken = lease, loop.NewWake(), nil, map[string]memoryBatch{}
+	q.units, q.buyers = stock, map[string]bool{}
+	return nil
 }
 
-func (q *memoryQueue) Push(_ context.Context, messages ...queue.Message) error {
+func (q *memorySubject) Push(_ context.Context, messages ...queue.Message) error {
 	q.mu.Lock()
 	q.ready = append(q.ready, messages...)
 	q.mu.Unlock()
@@ -42,11 +49,11 @@ func (q *memoryQueue) Push(_ context.Context, messages ...queue.Message) error {
 	return nil
 }
 
-func (q *memoryQueue) Register(_ context.Context, name string) (queue.Consumer, error) {
+func (q *memorySubject) Register(_ context.Context, name string) (queue.Consumer, error) {
 	return queue.Consumer(name), nil
 }
 
-func (q *memoryQueue) TakeAs(_ context.Context, id string, limit int, ack string) (queue.Batch, bool, error) {
+func (q *memorySubject) TakeAs(_ context.Context, id string, limit int, ack string) (queue.Batch, bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if again, ok := q.taken[id]; ok {
@@ -68,7 +75,7 @@ func (q *memoryQueue) TakeAs(_ context.Context, id string, limit int, ack string
 }
 
 // reclaim requeues the batches with an expired lease. The caller holds mu.
-func (q *memoryQueue) reclaim() {
+func (q *memorySubject) reclaim() {
 	for id, b := range q.taken {
 		if b.deadline.Before(time.Now()) {
 			q.ready = slices.Concat(b.messages, q.ready)
@@ -77,7 +84,7 @@ func (q *memoryQueue) reclaim() {
 	}
 }
 
-func (q *memoryQueue) Release(_ context.Context, id string) (lost bool, err error) {
+func (q *memorySubject) Release(_ context.Context, id string) (lost bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	b, ok := q.taken[id]
@@ -86,7 +93,7 @@ func (q *memoryQueue) Release(_ context.Context, id string) (lost bool, err erro
 	return !ok, nil
 }
 
-func (q *memoryQueue) Wait(ctx context.Context, timeout time.Duration) (woken bool, err error) {
+func (q *memorySubject) Wait(ctx context.Context, timeout time.Duration) (woken bool, err error) {
 	select {
 	case <-q.wake:
 		return true, nil
@@ -97,7 +104,7 @@ func (q *memoryQueue) Wait(ctx context.Context, timeout time.Duration) (woken bo
 	}
 }
 
-func (q *memoryQueue) Stats(context.Context) (queue.Stats, error) {
+func (q *memorySubject) Stats(context.Context) (queue.Stats, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := queue.Stats{Ready: int64(len(q.ready)), Leases: int64(len(q.taken))}
@@ -107,45 +114,25 @@ func (q *memoryQueue) Stats(context.Context) (queue.Stats, error) {
 	return s, nil
 }
 
-// memorySubject is memoryQueue behind the simplest admission: a counter of units and a set of buyers.
-type memorySubject struct {
-	line *memoryQueue
-	ids  atomic.Uint32
-
-	mu     sync.Mutex
-	units  int
-	buyers map[string]bool
-}
-
-func (s *memorySubject) label() string { return "memory" }
-func (s *memorySubject) queue() line   { return s.line }
-
-func (s *memorySubject) open(_ context.Context, stock int, lease time.Duration) error {
-	s.reopen(lease)
-	s.units, s.buyers = stock, map[string]bool{}
-	return nil
-}
-
-// reopen starts with an empty queue: the messages are lost with the process that held them.
-func (s *memorySubject) reopen(lease time.Duration) { s.line = newMemoryQueue(lease) }
-
-func (s *memorySubject) buy(ctx context.Context, n int) error {
-	s.mu.Lock()
+func (q *memorySubject) buy(ctx context.Context, n int) error {
 	name := buyer(n)
-	if s.units == 0 || s.buyers[name] {
-		s.mu.Unlock()
+	q.mu.Lock()
+	rejected := q.units == 0 || q.buyers[name]
+	if !rejected {
+		q.units--
+		q.buyers[name] = true
+	}
+	q.mu.Unlock()
+	if rejected {
 		return fmt.Errorf("the purchase of %s was rejected", name)
 	}
-	s.units--
-	s.buyers[name] = true
-	s.mu.Unlock()
 	m := message(n)
-	m.ID = sale.NewOrderID(time.Now(), s.ids.Add(1))
-	return s.line.Push(ctx, m)
+	m.ID = sale.NewOrderID(time.Now(), q.ids.Add(1))
+	return q.Push(ctx, m)
 }
 
 // held measures a separate queue, because the heap of this process has much other data.
-func (s *memorySubject) held(ctx context.Context, n int) (float64, error) {
+func (*memorySubject) held(ctx context.Context, n int) (float64, error) {
 	heap := func() float64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -153,7 +140,7 @@ func (s *memorySubject) held(ctx context.Context, n int) (float64, error) {
 		return float64(m.HeapAlloc)
 	}
 	before := heap()
-	q := newMemoryQueue(longLease)
+	q := &memorySubject{}
 	for i := range n {
 		if err := q.Push(ctx, message(i)); err != nil {
 			return 0, err
@@ -164,10 +151,14 @@ func (s *memorySubject) held(ctx context.Context, n int) (float64, error) {
 	return grown / float64(n), ctx.Err()
 }
 
-func (s *memorySubject) left(ctx context.Context) (int64, error) {
-	stats, err := s.line.Stats(ctx)
+func (q *memorySubject) left(ctx context.Context) (int64, error) {
+	stats, err := q.Stats(ctx)
 	return stats.Ready + stats.Leased, err
 }
 
-func (s *memorySubject) used(context.Context) (time.Duration, float64, error) { return 0, -1, nil }
-func (s *memorySubject) kill(context.Context) (bool, error)                   { return true, nil }
+func (*memorySubject) used(context.Context) (time.Duration, float64, error) { return 0, -1, nil }
+
+// kill starts with an empty queue: the messages are lost with the process that held them.
+func (q *memorySubject) kill(ctx context.Context) (bool, error) {
+	return true, q.open(ctx, 0, q.lease)
+}

@@ -20,8 +20,8 @@ type server struct {
 	client redisconn.Client
 	dir    string // data directory; "" when the run did not start the server
 	port   int
-	cmd    *exec.Cmd // nil when the run did not start the server
-	ended  chan struct{}
+	cmd    *exec.Cmd     // nil when the run did not start the server
+	ended  chan struct{} // nil when no server runs
 }
 
 // ErrNotEmpty reports a Redis database that holds keys. A run empties its database.
@@ -147,6 +147,7 @@ func (s *server) infoOfWritten(ctx context.Context) (string, error) {
 func (s *server) end() {
 	_ = s.cmd.Process.Kill()
 	<-s.ended
+	s.ended = nil
 }
 
 func (s *server) close() {

@@ -15,7 +15,7 @@ import (
 	"sluice/backend/spread"
 )
 
-// line is a queue under test.
+// line is a queue.
 type line interface {
 	Push(ctx context.Context, messages ...queue.Message) error
 	Register(ctx context.Context, name string) (queue.Consumer, error)
@@ -27,11 +27,10 @@ type line interface {
 
 // subject is a driver with the admission in front of it.
 type subject interface {
+	line
 	label() string
-	// open empties the queue and opens a sale of stock units. reopen connects to the existing queue.
+	// open empties the queue and opens a sale of stock units.
 	open(ctx context.Context, stock int, lease time.Duration) error
-	reopen(lease time.Duration)
-	queue() line
 	buy(ctx context.Context, n int) error
 
 	// held returns the bytes that each of n waiting messages takes.
@@ -52,23 +51,22 @@ func buyer(n int) string { return "buyer-" + strconv.Itoa(n) }
 
 // redisSubject is a driver of the product: the list or the stream behind the product's admission.
 type redisSubject struct {
+	line
+
 	server *server
 	name   string
 	stream bool
-
-	line  line
-	admit *admission.Admitter
-	shard keyspace.Shard
+	admit  *admission.Admitter
+	shard  keyspace.Shard
 }
 
 func (s *redisSubject) label() string { return s.name }
-func (s *redisSubject) queue() line   { return s.line }
 
 func (s *redisSubject) open(ctx context.Context, stock int, lease time.Duration) error {
 	if err := s.server.client.FlushDB(ctx).Err(); err != nil {
 		return err
 	}
-	s.reopen(lease)
+	s.line = queue.NewList(s.server.client, s.shard, queue.Config{Lease: lease, Stream: s.stream})
 	space := keyspace.Space{}
 	pipe, err := redisconn.NewPipeline(s.server.client)
 	if err != nil {
@@ -84,10 +82,6 @@ func (s *redisSubject) open(ctx context.Context, stock int, lease time.Duration)
 		ID: saleID, Title: "Bench", Price: sale.Price{Amount: 1, Currency: "EUR"}, Stock: int64(stock), PerBuyer: 1,
 		OpensAt: time.Now().Add(-time.Hour), Switch: sale.On, Version: 1,
 	}, func(context.Context, spread.Part, func(sale.Order) error) error { return nil })
-}
-
-func (s *redisSubject) reopen(lease time.Duration) {
-	s.line = queue.NewList(s.server.client, s.shard, queue.Config{Lease: lease, Stream: s.stream})
 }
 
 func (s *redisSubject) buy(ctx context.Context, n int) error {
