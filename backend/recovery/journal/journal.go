@@ -109,17 +109,17 @@ func (j *Journal) load() (err error) {
 		return err
 	}
 	id, err := os.ReadFile(filepath.Join(j.dir, idFile))
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(id) == 0 {
+	j.id = strings.TrimSpace(string(id))
+	if errors.Is(err, os.ErrNotExist) || err == nil && j.id == "" {
 		if err := syncParents(j.dir); err != nil {
 			return err
 		}
-		id = []byte(rand.Text())
-		err = j.replace(idFile, id)
+		j.id = rand.Text()
+		err = j.replace(idFile, j.id)
 	}
 	if err != nil {
 		return err
 	}
-	j.id = strings.TrimSpace(string(id))
 	segments, err := j.segments()
 	if err != nil {
 		return err
@@ -168,13 +168,13 @@ var fsyncDir = (*os.File).Sync
 func (j *Journal) ID() string { return j.id }
 
 // replace replaces a small file atomically.
-func (j *Journal) replace(name string, content []byte) error {
+func (j *Journal) replace(name, content string) error {
 	tmp := filepath.Join(j.dir, name+".tmp")
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(content, '\n'))
+	_, err = f.WriteString(content + "\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}

@@ -633,3 +633,21 @@ func BenchmarkAppend(b *testing.B) {
 		}
 	}
 }
+
+// The id names a journal in SQL. Two journals without one would be the same journal there.
+func TestIDIsNeverEmpty(t *testing.T) {
+	for _, content := range []string{"", "\n", " \n"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, idFile), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		first := open(t, dir, Config{})
+		id := first.ID()
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if again := open(t, dir, Config{}).ID(); id == "" || again != id {
+			t.Errorf("an id file with %q: id %q, then %q", content, id, again)
+		}
+	}
+}
