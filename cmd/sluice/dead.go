@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -287,11 +288,17 @@ func (o *deadClient) settleEvents(ctx context.Context, verb, why string, ids []s
 		}
 	}
 	became := map[string]string{"retry": "retried", "cancel": "dropped"}[verb]
-	err := o.postEach(ctx, ids, "is "+became, reason(why), func(id string) string {
-		return adminPath("groups", o.group, "dead", id, verb)
+	done := 0
+	err := o.each(ids, func(id string) (string, error) {
+		err := o.do(ctx, post(adminPath("groups", o.group, "dead", id, verb), reason(why)), nil)
+		if all && problemStatus(err) == http.StatusNotFound { // since the list was read
+			return "was settled by another request", nil
+		}
+		done++
+		return "is " + became, err
 	})
 	if all && err == nil && !o.json {
-		fmt.Fprintf(o.p.out, "%s %s\n", plural.Count(len(ids), "event"), became)
+		fmt.Fprintf(o.p.out, "%s %s\n", plural.Count(done, "event"), became)
 	}
 	return err
 }

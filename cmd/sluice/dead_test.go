@@ -96,6 +96,41 @@ func TestFilterBySaleThatSelectsNothing(t *testing.T) {
 	}
 }
 
+// Another request settles one of the dead events after the list was read. A single event that is named is an error.
+func TestDeadEventThatWasSettledMeanwhileIsSkipped(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /admin/v1/groups/points/dead", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"dead":[{"event":"a"},{"event":"gone"},{"event":"b"}]}`)
+	})
+	mux.HandleFunc("POST /admin/v1/groups/points/dead/{event}/{verb}", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("event") == "gone" {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"title":"Not found","status":404,"detail":"Not found.","code":"not-found"}`)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{}`)
+	})
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	env := map[string]string{envServer: s.URL, envAdminToken: "hush"}
+	for _, c := range []struct {
+		args, stdout string
+		code         int
+	}{
+		{"retry --all", "a is retried\ngone was settled by another request\nb is retried\n2 events retried\n", exitOK},
+		{"cancel --all", "a is dropped\ngone was settled by another request\nb is dropped\n2 events dropped\n", exitOK},
+		{"retry a gone b", "a is retried\n", exitFail},
+	} {
+		args := append([]string{"dead", "--group", "points"}, strings.Fields(c.args)...)
+		if code, stdout, stderr := sluice(t, env, args...); code != c.code || stdout != c.stdout {
+			t.Errorf("sluice %v: exit %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
 // While shards are unavailable, lists and filters have the orders of the others, and standard error names the shards.
 func TestUnavailableShardsAreNamed(t *testing.T) {
 	mux := http.NewServeMux()
