@@ -194,25 +194,30 @@ func parseNumbers(text string, to ...*int64) error {
 	return nil
 }
 
-// errRejected reports that Redis has rejected a command permanently, for example because a key of the sale has the
-// wrong type.
-var errRejected = errors.New("rejected by Redis")
+// errUnusable reports that a key of one sale has the wrong type or a malformed value.
+var errUnusable = errors.New("a key of the sale is unusable")
 
-// rejected reports whether Redis has rejected a command permanently.
+// rejected reports whether Redis has rejected a command permanently, for example because a key has the wrong type.
 func rejected(err error) bool {
 	_, answered := errors.AsType[redis.Error](err)
 	return answered && !redisconn.Unavailable(err)
 }
 
-// unavailable wraps sale.ErrUnavailable with the operation. It hides the type of err.
+// unusable wraps errUnusable. It hides the type of err.
+func unusable(err error) error { return fmt.Errorf("%w: %v", errUnusable, err) }
+
+// unavailable wraps sale.ErrUnavailable with the operation. It hides the type of err, except errUnusable.
 func unavailable(what string, err error) error {
 	if rejected(err) {
-		return fmt.Errorf("admission: %s: %w: %w: %v", what, sale.ErrUnavailable, errRejected, err)
+		err = unusable(err)
+	}
+	if errors.Is(err, errUnusable) {
+		return fmt.Errorf("admission: %s: %w: %w", what, sale.ErrUnavailable, err)
 	}
 	return fmt.Errorf("admission: %s: %w: %v", what, sale.ErrUnavailable, err)
 }
 
 // ConcernsOthers reports whether an error of one sale, such as that of an unavailable shard, also concerns other sales.
 func ConcernsOthers(err error) bool {
-	return errors.Is(err, sale.ErrUnavailable) && !errors.Is(err, errRejected)
+	return errors.Is(err, sale.ErrUnavailable) && !errors.Is(err, errUnusable)
 }

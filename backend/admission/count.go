@@ -188,7 +188,7 @@ func parseTotals(ids, f []string) (map[string]*UnitCount, error) {
 		for j, to := range numbers {
 			n, err := strconv.ParseInt(fields[j], 10, 64)
 			if err != nil {
-				return nil, fmt.Errorf("field %d of sale %s is %q", j, id, fields[j])
+				return nil, unusable(fmt.Errorf("field %d of sale %s is %q", j, id, fields[j]))
 			}
 			*to = n
 		}

@@ -449,6 +449,34 @@ func TestViewsReportKeyOfTheWrongType(t *testing.T) {
 	})
 }
 
+// A malformed value of one sale hides none of the others in its shard.
+func TestMalformedValueConcernsOneSale(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
+		h, ctx := newShop(c), context.Background()
+		for name, spoil := range map[string]func(){
+			"left":    func() { c.Set(ctx, shard.Stock("b"), "x", 0) },
+			"stock":   func() { c.HSet(ctx, shard.Sale("b"), "stock", "x") },
+			"version": func() { c.HSet(ctx, shard.Sale("b"), "version", "x") },
+			"segment": func() { c.HSet(ctx, shard.Sale("b"), "segment", "1/x") },
+		} {
+			for _, id := range []string{"a", "b", "c"} {
+				c.Del(ctx, shard.Sale(id), shard.Stock(id))
+				h.put(t, onSale(id, 5, 1))
+			}
+			spoil()
+			if views, err := h.List(ctx); err != nil || len(views) != 2 {
+				t.Errorf("%s: views %+v, %v; want those of a and c", name, views, err)
+			}
+			if _, err := h.View(ctx, "b"); !errors.Is(err, sale.ErrUnavailable) || ConcernsOthers(err) {
+				t.Errorf("%s: view of b: %v", name, err)
+			}
+			if _, err := h.CountShardUnits(ctx, shard, []string{"a", "b"}); err != nil && ConcernsOthers(err) {
+				t.Errorf("%s: count: %v", name, err)
+			}
+		}
+	})
+}
+
 // A pipeline returns the first error only: here the buyer without slots in sale a, before the wrong type of a key of b.
 func TestReadsReportAFailureBehindAMissingKey(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {

@@ -52,7 +52,7 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 }
 
 // List reads every loaded sale, in no order. It omits the sales of shards that are unavailable, and sales with a key of
-// the wrong type. If there is no other sale, and no shard without such an error, the error wraps sale.ErrUnavailable.
+// the wrong type or a malformed value. If there is no other sale, and no shard without such an error, the error wraps sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
 	views, err := readShards(s.cfg.Space.All(), func(shard keyspace.Shard) ([]View, error) {
 		ids, err := s.SalesIn(ctx, shard)
@@ -211,7 +211,9 @@ func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []strin
 		}
 		var v View
 		if err == nil {
-			v, err = newView(id, shard, defs[i], left[i], now.Val())
+			if v, err = newView(id, shard, defs[i], left[i], now.Val()); err != nil {
+				err = unusable(err)
+			}
 		}
 		if err != nil {
 			return nil, unavailable("read sale "+id, err)
