@@ -62,8 +62,10 @@ func cancelCreated(ctx context.Context, c Conn, orders []sale.Order) error {
 	if err := appendOutbox(ctx, c, OutboxCancelled, orders...); err != nil {
 		return err
 	}
+	// If sold is too low, for example after a change by hand, the cancellation of other sales must not fail.
+	const subtract = "UPDATE sales SET sold = CASE WHEN sold < $2 THEN 0 ELSE sold - $2 END WHERE id = $1"
 	for _, id := range slices.Sorted(maps.Keys(units)) {
-		if _, err := c.Exec(ctx, "UPDATE sales SET sold = sold - $2 WHERE id = $1", id, units[id]); err != nil {
+		if _, err := c.Exec(ctx, subtract, id, units[id]); err != nil {
 			return err
 		}
 	}

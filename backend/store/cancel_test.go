@@ -122,6 +122,27 @@ func TestCancelOverdueCancelsUnpaidOrders(t *testing.T) {
 	})
 }
 
+// The number of sold units of one sale is wrong, for example after a change by hand.
+func TestCancelOverdueWithTooFewSold(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.createHold(t, "wrong", 5)
+		e.createHold(t, "s", 5)
+		orders := []sale.Order{storetest.Order("wrong", "ann"), storetest.Order("wrong", "bob"), storetest.Order("s", "ann")}
+		e.write(t, orders...)
+		storetest.Exec(t, e.url, "UPDATE sales SET sold = 1 WHERE id = 'wrong'")
+		storetest.Elapse(t, e.url, orders...)
+		if got, err := e.CancelOverdue(e.ctx, 10); err != nil || !slices.Equal(idsOf(got), idsOf(orders)) {
+			t.Errorf("cancelled %v, %v; want %v", idsOf(got), err, idsOf(orders))
+		}
+		e.wantStatus(t, sale.StatusCancelled, orders...)
+		for _, id := range []string{"wrong", "s"} {
+			if _, sold, err := e.Sale(e.ctx, id); err != nil || sold != 0 {
+				t.Errorf("sale %s: %d sold, %v", id, sold, err)
+			}
+		}
+	})
+}
+
 func TestCancelOverdueConcurrentlyCancelsEachOnce(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		const n = 120
