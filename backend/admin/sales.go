@@ -85,44 +85,31 @@ func (s *Service) create(ctx context.Context, wanted sale.Sale) (View, error) {
 	return s.applied(ctx, created, nil)
 }
 
-// Pause stops accepting orders until Resume. Accepted orders are processed. Errors as of Resume.
-func (s *Service) Pause(ctx context.Context, id string) (View, error) {
-	return s.setSwitch(ctx, id, sale.Paused)
-}
-
-// Resume accepts orders again. It changes nothing if the sale is not paused. Errors: sale.ErrNotFound;
+// SetSwitch sets the switch of a sale: a paused sale accepts no orders until it is on again, and a closed one stays
+// closed. Accepted orders are processed. It changes nothing if the sale has this switch. Errors: sale.ErrNotFound;
 // sale.ErrConflict if the sale is closed; a *PendingError; or one that wraps sale.ErrUnavailable, and nothing has
 // changed.
-func (s *Service) Resume(ctx context.Context, id string) (View, error) {
-	return s.setSwitch(ctx, id, sale.On)
+func (s *Service) SetSwitch(ctx context.Context, id string, to sale.Switch) (View, error) {
+	changed, err := s.store.SetSwitch(ctx, id, to)
+	return s.applied(ctx, changed, err)
 }
 
-// Open opens a scheduled sale now. It changes nothing if the sale has opened. Errors as of Resume, with
+// Open opens a scheduled sale now. It changes nothing if the sale has opened. Errors as of SetSwitch, with
 // sale.ErrConflict also for a sale past its closing time.
 func (s *Service) Open(ctx context.Context, id string) (View, error) {
 	changed, err := s.store.OpenSale(ctx, id, time.Now())
 	return s.applied(ctx, changed, err)
 }
 
-// Close closes a sale permanently. Errors as of Resume.
-func (s *Service) Close(ctx context.Context, id string) (View, error) {
-	return s.setSwitch(ctx, id, sale.Closed)
-}
-
-func (s *Service) setSwitch(ctx context.Context, id string, to sale.Switch) (View, error) {
-	changed, err := s.store.SetSwitch(ctx, id, to)
-	return s.applied(ctx, changed, err)
-}
-
 // Describe replaces the picture and the description of a sale, also of one that is closed. Errors: *sale.InvalidError;
-// and those of Resume, without sale.ErrConflict.
+// and those of SetSwitch, without sale.ErrConflict.
 func (s *Service) Describe(ctx context.Context, id string, to sale.Details) (View, error) {
 	changed, err := s.store.SetDetails(ctx, id, to)
 	return s.applied(ctx, changed, err)
 }
 
 // Restock adds units to a sale. With a request key the call may be repeated; it adds the units once. Errors:
-// *sale.InvalidError if add is below 1; and those of Resume, with sale.ErrConflict also for a stock above
+// *sale.InvalidError if add is below 1; and those of SetSwitch, with sale.ErrConflict also for a stock above
 // sale.MaxStock and for a key that was used with another number.
 func (s *Service) Restock(ctx context.Context, id string, add int64, requestKey string) (View, error) {
 	changed, err := s.store.Restock(ctx, id, add, requestKey)

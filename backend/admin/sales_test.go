@@ -59,7 +59,7 @@ func TestRepeatedCreateReturnsTheSameSaleOnly(t *testing.T) {
 	if _, err := w.Restock(w.ctx, "s", 3, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Pause(w.ctx, "s"); err != nil {
+	if _, err := w.SetSwitch(w.ctx, "s", sale.Paused); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := w.Create(w.ctx, s); err != nil || v.Switch != sale.Paused || v.Version != 3 || v.Stock != 8 {
@@ -102,10 +102,10 @@ func TestSwitchAndRestockReachBuyers(t *testing.T) {
 			t.Fatalf("%+v, %v; want %s at version %d", v, err, state, version)
 		}
 	}
-	v, err := w.Pause(w.ctx, "s")
+	v, err := w.SetSwitch(w.ctx, "s", sale.Paused)
 	want(v, err, sale.StatePaused, 2)
 	outcome("ann", sale.SalePaused)
-	v, err = w.Resume(w.ctx, "s")
+	v, err = w.SetSwitch(w.ctx, "s", sale.On)
 	want(v, err, sale.StateOpen, 3)
 	outcome("ann", sale.Accepted)
 	outcome("bob", sale.SoldOut)
@@ -115,17 +115,17 @@ func TestSwitchAndRestockReachBuyers(t *testing.T) {
 	}
 	outcome("bob", sale.Accepted)
 	outcome("cid", sale.SoldOut)
-	v, err = w.Close(w.ctx, "s")
+	v, err = w.SetSwitch(w.ctx, "s", sale.Closed)
 	want(v, err, sale.StateClosed, 5)
 	outcome("cid", sale.SaleClosed)
 
-	if _, err := w.Resume(w.ctx, "s"); !errors.Is(err, sale.ErrConflict) {
+	if _, err := w.SetSwitch(w.ctx, "s", sale.On); !errors.Is(err, sale.ErrConflict) {
 		t.Errorf("resumed a closed sale: %v", err)
 	}
 	if _, err := w.Restock(w.ctx, "s", 1, ""); !errors.Is(err, sale.ErrConflict) {
 		t.Errorf("restocked a closed sale: %v", err)
 	}
-	if _, err := w.Pause(w.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
+	if _, err := w.SetSwitch(w.ctx, "unknown", sale.Paused); !errors.Is(err, sale.ErrNotFound) {
 		t.Errorf("paused an unknown sale: %v", err)
 	}
 	if _, err := w.Show(w.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
@@ -165,7 +165,7 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 	if _, err := w.Create(w.ctx, over); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Close(w.ctx, "s"); err != nil {
+	if _, err := w.SetSwitch(w.ctx, "s", sale.Closed); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]error{"s": sale.ErrConflict, "over": sale.ErrConflict, "unknown": sale.ErrNotFound} {
@@ -176,13 +176,13 @@ func TestOpenNowReachesBuyers(t *testing.T) {
 	if _, err := w.Create(w.ctx, saleAt("paused", later)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Pause(w.ctx, "paused"); err != nil {
+	if _, err := w.SetSwitch(w.ctx, "paused", sale.Paused); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := w.Open(w.ctx, "paused"); err != nil || v.State != sale.StatePaused {
 		t.Errorf("a paused one: %+v, %v", v, err)
 	}
-	if v, err := w.Resume(w.ctx, "paused"); err != nil || v.State != sale.StateOpen {
+	if v, err := w.SetSwitch(w.ctx, "paused", sale.On); err != nil || v.State != sale.StateOpen {
 		t.Errorf("and then: %+v, %v", v, err)
 	}
 }
@@ -194,8 +194,8 @@ func TestChangeIsAppliedAfterAnyCrash(t *testing.T) {
 	opened := time.Now().Add(-time.Hour)
 	changes := map[string]func(id string) (View, error){
 		"create":  func(id string) (View, error) { return w.Create(w.ctx, saleAt(id, opened)) },
-		"pause":   func(id string) (View, error) { return w.Pause(w.ctx, id) },
-		"close":   func(id string) (View, error) { return w.Close(w.ctx, id) },
+		"pause":   func(id string) (View, error) { return w.SetSwitch(w.ctx, id, sale.Paused) },
+		"close":   func(id string) (View, error) { return w.SetSwitch(w.ctx, id, sale.Closed) },
 		"open":    func(id string) (View, error) { return w.Open(w.ctx, id) },
 		"restock": func(id string) (View, error) { return w.Restock(w.ctx, id, 3, "key") },
 	}
@@ -267,12 +267,12 @@ func TestPendingChangeIsLogged(t *testing.T) {
 	w.create("old", 5)
 	var log strings.Builder
 	w.log = slog.New(slog.NewTextHandler(&log, nil))
-	if _, err := w.Pause(w.ctx, "old"); err != nil || log.Len() > 0 {
+	if _, err := w.SetSwitch(w.ctx, "old", sale.Paused); err != nil || log.Len() > 0 {
 		t.Fatalf("with Redis: %v, log: %s", err, log.String())
 	}
 	w.redis.Kill()
 	var pending *PendingError
-	if _, err := w.Resume(w.ctx, "old"); !errors.As(err, &pending) {
+	if _, err := w.SetSwitch(w.ctx, "old", sale.On); !errors.As(err, &pending) {
 		t.Fatalf("without Redis: %v", err)
 	}
 	if got := log.String(); strings.Count(got, "sale=old err=") != 1 || !strings.Contains(got, "connection refused") {
@@ -300,7 +300,7 @@ func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 	if !errors.As(err, &pending) || !errors.Is(err, sale.ErrUnavailable) || v.ID != "new" || v.Live != nil {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	if _, err := w.Pause(w.ctx, "old"); !errors.As(err, &pending) || pending.Sale.Switch != sale.Paused {
+	if _, err := w.SetSwitch(w.ctx, "old", sale.Paused); !errors.As(err, &pending) || pending.Sale.Switch != sale.Paused {
 		t.Fatalf("pause: %v", err)
 	}
 	if v, err := w.Show(w.ctx, "old"); err != nil || v.Live != nil || v.State != sale.StatePaused || v.Sold != 1 {
@@ -327,7 +327,7 @@ func TestChangeWithoutRedisIsPendingUntilReconciled(t *testing.T) {
 	if d := w.buy("old", "bob"); d.Outcome != sale.SalePaused {
 		t.Fatalf("the pause was lost: %s", d.Outcome)
 	}
-	if _, err := w.Resume(w.ctx, "old"); err != nil {
+	if _, err := w.SetSwitch(w.ctx, "old", sale.On); err != nil {
 		t.Fatal(err)
 	}
 	if d := w.buy("old", "ann"); d.Outcome != sale.AlreadyBought {
@@ -406,7 +406,7 @@ func TestSlowLoadDoesNotHideAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := New(Config{Store: w.store, Stock: lateStock{w.stock, s}})
-	if v, err := d.Pause(w.ctx, "s"); err != nil || v.State != sale.StatePaused || v.Live == nil ||
+	if v, err := d.SetSwitch(w.ctx, "s", sale.Paused); err != nil || v.State != sale.StatePaused || v.Live == nil ||
 		v.Live.Version != 2 {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -417,11 +417,11 @@ type lateStock struct {
 	old sale.Sale
 }
 
-func (s lateStock) Load(ctx context.Context, n sale.Sale, orders admission.OrdersOf) error {
-	if err := s.Stock.Load(ctx, s.old, orders); err != nil {
+func (s lateStock) LoadAll(ctx context.Context, parts []admission.SalePart, orders admission.OrdersOf) error {
+	if err := s.Stock.LoadAll(ctx, admission.PartsOf(s.old), orders); err != nil {
 		return err
 	}
-	return s.Stock.Load(ctx, n, orders)
+	return s.Stock.LoadAll(ctx, parts, orders)
 }
 
 func TestRunRecoversAndLogsAFailureOnce(t *testing.T) {
@@ -482,7 +482,7 @@ func TestSaleCreatedDuringAReconcileIsKnown(t *testing.T) {
 func TestArchivedSaleIsShownAsArchived(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 3)
-	if _, err := w.Close(w.ctx, "old"); err != nil {
+	if _, err := w.SetSwitch(w.ctx, "old", sale.Closed); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := w.Show(w.ctx, "old"); err != nil || v.Archive != nil {
@@ -499,7 +499,7 @@ func TestArchivedSaleIsShownAsArchived(t *testing.T) {
 // archive archives a closed sale.
 func (w *world) archive(id string) {
 	w.t.Helper()
-	closed, err := w.Close(w.ctx, id)
+	closed, err := w.SetSwitch(w.ctx, id, sale.Closed)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -598,7 +598,7 @@ func TestArchivedSaleIsNotLoaded(t *testing.T) {
 	w := newWorld(t)
 	w.create("old", 3)
 	w.archive("old")
-	if v, err := w.Close(w.ctx, "old"); err != nil || v.State != sale.StateClosed {
+	if v, err := w.SetSwitch(w.ctx, "old", sale.Closed); err != nil || v.State != sale.StateClosed {
 		t.Errorf("close: %s, %v", v.State, err)
 	}
 	to := sale.Details{Description: "sold in 2026"}

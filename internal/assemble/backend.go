@@ -23,6 +23,7 @@ import (
 	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
@@ -197,7 +198,7 @@ func (b *Backend) buildAudit() error {
 	auditor, err := audit.NewAuditor(audit.AuditorConfig{
 		Checker: b.checker, Space: s.space, Acquire: s.acquireAudit, Generation: s.verifiedGeneration,
 		Pause: func(ctx context.Context, saleID, reason string) error {
-			_, err := b.Admin.Pause(store.WithReason(store.WithActor(ctx, store.ActorAudit), reason), saleID)
+			_, err := b.Admin.SetSwitch(store.WithReason(store.WithActor(ctx, store.ActorAudit), reason), saleID, sale.Paused)
 			return err
 		},
 		Metrics: audit.NewMetrics(b.cfg.Registry), Log: b.log,

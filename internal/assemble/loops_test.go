@@ -56,7 +56,7 @@ func TestTransfersOfClosedSalesAreSettled(t *testing.T) {
 	if _, err := segments.SetApart(ctx, of, spread.Move{From: 0, To: 1, Units: 3}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Admin.Close(ctx, of.ID); err != nil {
+	if _, err := b.Admin.SetSwitch(ctx, of.ID, sale.Closed); err != nil {
 		t.Fatal(err)
 	}
 	inTransfer := func() int64 {

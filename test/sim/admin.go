@@ -37,9 +37,9 @@ func (w *world) runAdmin(p *process) {
 		saleID := w.Shops[p.rnd.IntN(len(w.Shops))].ID
 		switch p.rnd.IntN(8) {
 		case 0:
-			until(func() error { _, err := d.Pause(p.ctx, saleID); return err })
+			until(func() error { _, err := d.SetSwitch(p.ctx, saleID, sale.Paused); return err })
 		case 1, 2:
-			until(func() error { _, err := d.Resume(p.ctx, saleID); return err })
+			until(func() error { _, err := d.SetSwitch(p.ctx, saleID, sale.On); return err })
 		case 3:
 			add, key := int64(1+p.rnd.IntN(2)), fmt.Sprintf("%s-%d", p.name, turn)
 			if turn < 10 {

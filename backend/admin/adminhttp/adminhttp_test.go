@@ -57,10 +57,10 @@ func TestRequestsReachTheService(t *testing.T) {
 			"GET", "/admin/v1/sales/drop", "", 200, "show drop, stats",
 			strings.TrimSuffix(saleJSONWanted, "}") + `,"drain_seconds":3}`,
 		},
-		{"POST", "/admin/v1/sales/drop/pause", "", 200, "admin pauses drop", saleJSONWanted},
-		{"POST", "/admin/v1/sales/drop/resume", "{}", 200, "admin resumes drop", saleJSONWanted},
+		{"POST", "/admin/v1/sales/drop/pause", "", 200, "admin sets drop to paused", saleJSONWanted},
+		{"POST", "/admin/v1/sales/drop/resume", "{}", 200, "admin sets drop to on", saleJSONWanted},
 		{"POST", "/admin/v1/sales/drop/open", "", 200, "admin opens drop", saleJSONWanted},
-		{"POST", "/admin/v1/sales/drop/close", "", 200, "admin closes drop", saleJSONWanted},
+		{"POST", "/admin/v1/sales/drop/close", "", 200, "admin sets drop to closed", saleJSONWanted},
 		{
 			"POST", "/admin/v1/sales/drop/restock", `{"add":1000000000}`, 200, `admin adds 1000000000 to drop, key ""`,
 			saleJSONWanted,

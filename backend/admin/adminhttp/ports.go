@@ -26,10 +26,8 @@ type Service interface {
 	Page(ctx context.Context, q store.SalesQuery) ([]admin.View, error)
 	Restock(ctx context.Context, id string, add int64, requestKey string) (admin.View, error)
 	Describe(ctx context.Context, id string, to sale.Details) (admin.View, error)
-	Pause(ctx context.Context, id string) (admin.View, error)
-	Resume(ctx context.Context, id string) (admin.View, error)
+	SetSwitch(ctx context.Context, id string, to sale.Switch) (admin.View, error)
 	Open(ctx context.Context, id string) (admin.View, error)
-	Close(ctx context.Context, id string) (admin.View, error)
 
 	Rehearse(ctx context.Context, r admin.Rehearsal) (admin.View, error)
 	Rehearsals(ctx context.Context) ([]admin.View, error)

@@ -34,10 +34,12 @@ func (h *handlers) addSales() {
 	h.post("/admin/v1/sales", h.createSale)
 	h.get("/admin/v1/sales", h.listSales)
 	h.get(one, with((*request).saleID, h.showSale))
-	h.post(one+"/pause", h.changeSale(h.cfg.Admin.Pause))
-	h.post(one+"/resume", h.changeSale(h.cfg.Admin.Resume))
+	for verb, to := range map[string]sale.Switch{"pause": sale.Paused, "resume": sale.On, "close": sale.Closed} {
+		h.post(one+"/"+verb, h.changeSale(func(ctx context.Context, id string) (admin.View, error) {
+			return h.cfg.Admin.SetSwitch(ctx, id, to)
+		}))
+	}
 	h.post(one+"/open", h.changeSale(h.cfg.Admin.Open))
-	h.post(one+"/close", h.changeSale(h.cfg.Admin.Close))
 	h.post(one+"/restock", with((*request).saleID, h.restock))
 	h.post(one+"/describe", with((*request).saleID, h.describe))
 	h.get(one+"/audit", with((*request).saleID, h.audit))

@@ -96,17 +96,11 @@ func (d *fakeService) Restock(ctx context.Context, id string, add int64, key str
 func (d *fakeService) Describe(ctx context.Context, id string, to sale.Details) (admin.View, error) {
 	return d.view, d.record("%s describes %s: %+v", store.Actor(ctx), id, to)
 }
-func (d *fakeService) Pause(ctx context.Context, id string) (admin.View, error) {
-	return d.view, d.record("%s pauses %s", store.Actor(ctx), id)
-}
-func (d *fakeService) Resume(ctx context.Context, id string) (admin.View, error) {
-	return d.view, d.record("%s resumes %s", store.Actor(ctx), id)
+func (d *fakeService) SetSwitch(ctx context.Context, id string, to sale.Switch) (admin.View, error) {
+	return d.view, d.record("%s sets %s to %s", store.Actor(ctx), id, to)
 }
 func (d *fakeService) Open(ctx context.Context, id string) (admin.View, error) {
 	return d.view, d.record("%s opens %s", store.Actor(ctx), id)
-}
-func (d *fakeService) Close(ctx context.Context, id string) (admin.View, error) {
-	return d.view, d.record("%s closes %s", store.Actor(ctx), id)
 }
 func (d *fakeService) Page(_ context.Context, q store.SalesQuery) ([]admin.View, error) {
 	return []admin.View{d.view}, d.record("page %+v", q)

@@ -64,7 +64,7 @@ func TestSessionReplacesTheToken(t *testing.T) {
 	}
 	d.called()
 	a := s.Do("POST", "/admin/v1/sales/drop/pause", "", cookie, fromConsole, "Sluice-Admin: 1", "X-Actor: another")
-	if a.Status != 200 || d.called() != "Zoë 鞋 pauses drop" {
+	if a.Status != 200 || d.called() != "Zoë 鞋 sets drop to paused" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 	page := s.Do("GET", "/admin/", "", cookie)
