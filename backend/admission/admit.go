@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,8 +160,8 @@ func (a *Admitter) decide(ctx context.Context, part spread.Part, r Request, id s
 // its values.
 func parseDecision(line string, id sale.OrderID) (Decision, error) {
 	word, rest, _ := strings.Cut(line, " ")
-	outcome, known := sale.ParseOutcome(word)
-	if !known {
+	outcome := sale.Outcome(word)
+	if !slices.Contains(sale.Outcomes, outcome) {
 		return Decision{}, fmt.Errorf("the script returned %q", line)
 	}
 	d := Decision{Outcome: outcome}

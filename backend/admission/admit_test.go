@@ -328,3 +328,23 @@ func TestAdmitWritesNothingWhenTheQueueKeyHasTheWrongType(t *testing.T) {
 		}
 	})
 }
+
+func TestReplyBeginsWithTheNameOfAnOutcome(t *testing.T) {
+	values := map[sale.Outcome]string{
+		sale.Replayed: " 7", sale.AlreadyBought: " 7", sale.SoldOut: " 1 2", sale.SalePaused: " 1 2", sale.SaleClosed: " 1 2",
+		sale.NotOpen: " 1000 400 1 2",
+	}
+	for _, o := range sale.Outcomes {
+		if d, err := parseDecision(string(o)+values[o], 7); err != nil || d.Outcome != o {
+			t.Errorf("%s is read as %+v, %v", o, d, err)
+		}
+		if d, err := parseDecision(string(o), 7); (err == nil) != (values[o] == "") {
+			t.Errorf("%s without values is read as %+v, %v", o, d, err)
+		}
+	}
+	for _, line := range []string{"", "invalid", "Accepted", "accepted_ "} {
+		if d, err := parseDecision(line, 7); err == nil {
+			t.Errorf("%q is read as %+v", line, d)
+		}
+	}
+}

@@ -140,7 +140,7 @@ func TestGroupSharesTheWaitForReplicas(t *testing.T) {
 			if err != nil {
 				outcomes["error"]++
 			} else {
-				outcomes[d.Outcome.String()]++
+				outcomes[string(d.Outcome)]++
 			}
 		})
 	}

@@ -58,8 +58,8 @@ var callbackResults = []string{
 // purchaseOutcomes lists the results of buy: the refusals before admission, and the outcomes of admission.
 var purchaseOutcomes = func() []string {
 	names := []string{"bad_request", "unauthorized", "rate_limited", "unavailable"}
-	for o := sale.Accepted; o <= sale.QueueFull; o++ {
-		names = append(names, o.String())
+	for _, o := range sale.Outcomes {
+		names = append(names, string(o))
 	}
 	return names
 }()

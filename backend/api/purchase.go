@@ -39,7 +39,7 @@ func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 		return "unauthorized", err
 	}
 	if !sale.Meets(buyer, saleID) {
-		return sale.UnknownSale.String(), httpserver.ErrNoSale
+		return string(sale.UnknownSale), httpserver.ErrNoSale
 	}
 	if err := h.limit(buyer); err != nil {
 		return "rate_limited", err
@@ -65,7 +65,7 @@ func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 	if d.Outcome == sale.Accepted || d.Outcome == sale.Replayed {
 		h.cfg.Finder.Remember(d.OrderID, saleID) // its buyer requests it next
 	}
-	return d.Outcome.String(), h.answer(c, request, d)
+	return string(d.Outcome), h.answer(c, request, d)
 }
 
 // purchaseRequest reads the headers and the body of a purchase. All strings are copies, because the Redis client may

@@ -72,7 +72,7 @@ func TestTracedPurchaseHasItsSpans(t *testing.T) {
 		attributes[string(a.Key)] = a.Value.String()
 	}
 	for name, want := range map[string]string{
-		"sluice.order.id": servertest.OrderID(1).String(), "sluice.outcome": sale.Accepted.String(), "sluice.sale.id": "drop",
+		"sluice.order.id": servertest.OrderID(1).String(), "sluice.outcome": string(sale.Accepted), "sluice.sale.id": "drop",
 		"http.response.status_code": "202",
 		"messaging.system":          "redis", "http.request.method": "POST", "http.request.header.x-request-id": `["r1"]`,
 		"http.route": "/v1/sales/{sale}/orders",

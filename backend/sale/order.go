@@ -1,9 +1,6 @@
 package sale
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // Status is the progress of an order.
 type Status string
@@ -35,48 +32,24 @@ type Order struct {
 // CreatedAt returns when the order was accepted, to the second. The time is part of the order id.
 func (o Order) CreatedAt() time.Time { return o.ID.Time() }
 
-// Outcome is the decision about one purchase request.
-type Outcome int
+// Outcome is the decision about one purchase request: its name in metrics, logs and Redis scripts.
+type Outcome string
 
 // The outcomes. The zero value is not an outcome.
 const (
-	_             Outcome = iota
-	Accepted              // a unit is reserved and the order is queued
-	Replayed              // the same request was accepted before: the same order, no second unit
-	KeyReused             // the idempotency key was used for another request
-	AlreadyBought         // the buyer holds per_buyer units
-	SoldOut
-	NotOpen // the sale is scheduled
-	SalePaused
-	SaleClosed
-	UnknownSale // the sale is not in Redis
-	QueueFull   // too many accepted orders wait for the database; nothing was decided about the sale
+	Accepted      Outcome = "accepted"       // a unit is reserved and the order is queued
+	Replayed      Outcome = "replayed"       // the same request was accepted before: the same order, no second unit
+	KeyReused     Outcome = "key_reused"     // the idempotency key was used for another request
+	AlreadyBought Outcome = "already_bought" // the buyer holds per_buyer units
+	SoldOut       Outcome = "sold_out"
+	NotOpen       Outcome = "not_open" // the sale is scheduled
+	SalePaused    Outcome = "paused"
+	SaleClosed    Outcome = "closed"
+	UnknownSale   Outcome = "unknown_sale" // the sale is not in Redis
+	QueueFull     Outcome = "queue_full"   // too many accepted orders wait for the database; nothing was decided about the sale
 )
 
-var outcomeNames = [...]string{
-	"",
-	"accepted",
-	"replayed",
-	"key_reused",
-	"already_bought",
-	"sold_out",
-	"not_open",
-	"paused",
-	"closed",
-	"unknown_sale",
-	"queue_full",
-}
-
-// String returns the outcome's name in metrics, logs and Redis scripts.
-func (o Outcome) String() string {
-	if o < 0 || int(o) >= len(outcomeNames) {
-		return "invalid"
-	}
-	return outcomeNames[o]
-}
-
-// ParseOutcome is the inverse of String. ok is false for a text that is not the name of an outcome.
-func ParseOutcome(name string) (o Outcome, ok bool) {
-	i := max(slices.Index(outcomeNames[:], name), 0)
-	return Outcome(i), i > 0
+// Outcomes lists all outcomes.
+var Outcomes = []Outcome{
+	Accepted, Replayed, KeyReused, AlreadyBought, SoldOut, NotOpen, SalePaused, SaleClosed, UnknownSale, QueueFull,
 }

@@ -156,16 +156,3 @@ func TestOrderID(t *testing.T) {
 		t.Fatalf("%s is read as %s, %v", id, got, err)
 	}
 }
-
-func TestParseOutcomeReadsTheNamesOfOutcomesOnly(t *testing.T) {
-	for o := Accepted; o <= QueueFull; o++ {
-		if parsed, ok := ParseOutcome(o.String()); parsed != o || !ok {
-			t.Errorf("%d is named %q, which is parsed as %d, %v", o, o, parsed, ok)
-		}
-	}
-	for _, name := range []string{"", "invalid", "Accepted", "accepted "} {
-		if o, ok := ParseOutcome(name); o != 0 || ok {
-			t.Errorf("%q is parsed as %v", name, o)
-		}
-	}
-}

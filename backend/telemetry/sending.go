@@ -40,7 +40,7 @@ func (s *Sending) Decided(outcome sale.Outcome, order sale.OrderID, err error) {
 		return
 	}
 	if err == nil {
-		s.request.SetAttributes(attribute.String("sluice.outcome", outcome.String()))
+		s.request.SetAttributes(attribute.String("sluice.outcome", string(outcome)))
 	}
 	if order != 0 {
 		s.request.SetAttributes(attribute.String("sluice.order.id", order.String()))
