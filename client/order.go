@@ -35,9 +35,9 @@ type Order struct {
 	OrderID   string     `json:"order_id"`
 	SaleID    string     `json:"sale_id"`
 	Status    Status     `json:"status"`
-	CreatedAt time.Time  `json:"created_at"` // time of acceptance
-	PayBy     *time.Time `json:"pay_by"`     // deadline of the payment, for a Created order of a sale with a hold
-	Expired   bool       `json:"expired"`    // Cancelled because it was not paid by its deadline
+	CreatedAt time.Time  `json:"created_at"`        // time of acceptance
+	PayBy     *time.Time `json:"pay_by,omitempty"`  // deadline of the payment, for a Created order of a sale with a hold
+	Expired   bool       `json:"expired,omitempty"` // Cancelled because it was not paid by its deadline
 }
 
 // Buy buys one unit. The key identifies the purchase for 24 hours. Further calls with the same key, also from another

@@ -13,6 +13,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/telemetry"
 	"sluice/backend/web/httpserver"
+	"sluice/client"
 	"sluice/internal/problem"
 )
 
@@ -21,19 +22,10 @@ const maxWait = 30 * time.Second
 
 var errNoOrder = httpserver.NewProblem(problem.NotFound, "You have no such order.")
 
-// orderBody is the response to the buyer of an order.
-type orderBody struct {
-	OrderID   string      `json:"order_id"`
-	SaleID    string      `json:"sale_id"`
-	Status    sale.Status `json:"status"`
-	CreatedAt time.Time   `json:"created_at"`
-	PayBy     *time.Time  `json:"pay_by,omitempty"`  // deadline of a created order that is cancelled if it is not paid
-	Expired   bool        `json:"expired,omitempty"` // cancelled because it was not paid by then
-}
-
-func orderJSON(o sale.Order) orderBody {
-	b := orderBody{
-		OrderID: o.ID.String(), SaleID: o.SaleID, Status: o.Status, CreatedAt: o.CreatedAt(), Expired: o.Expired,
+func orderJSON(o sale.Order) client.Order {
+	b := client.Order{
+		OrderID: o.ID.String(), SaleID: o.SaleID, Status: client.Status(o.Status), CreatedAt: o.CreatedAt(),
+		Expired: o.Expired,
 	}
 	if o.Status == sale.StatusCreated {
 		b.PayBy = httpserver.OptionalTime(o.DueAt)

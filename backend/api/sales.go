@@ -5,39 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"sluice/backend/admission"
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
+	"sluice/client"
 )
 
-// saleBody is the public response about a sale.
-type saleBody struct {
-	ID       string     `json:"id"`
-	Title    string     `json:"title"`
-	Price    sale.Price `json:"price"`
-	Stock    int64      `json:"stock"`
-	Left     int64      `json:"left"`
-	PerBuyer int        `json:"per_buyer"`
-	State    sale.State `json:"state"`
-	OpensAt  time.Time  `json:"opens_at"`
-	ClosesAt *time.Time `json:"closes_at"` // null: the sale has no end
-}
-
-func saleJSON(v admission.View) saleBody {
-	return saleBody{
-		ID:       v.ID,
-		Title:    v.Title,
-		Price:    v.Price,
-		Stock:    v.Stock,
-		Left:     v.Left,
-		PerBuyer: v.PerBuyer,
-		State:    v.State,
-		OpensAt:  v.OpensAt.UTC(),
-		ClosesAt: httpserver.OptionalTime(v.ClosesAt),
+func saleJSON(v admission.View) client.Sale {
+	return client.Sale{
+		ID: v.ID, Title: v.Title, Price: client.Price(v.Price), Stock: v.Stock, Left: v.Left, PerBuyer: v.PerBuyer,
+		State: client.State(v.State), OpensAt: v.OpensAt.UTC(), ClosesAt: httpserver.OptionalTime(v.ClosesAt),
 	}
 }
 
@@ -49,7 +29,7 @@ func (h *handlers) showSale(c *fiber.Ctx) (any, error) {
 func (h *handlers) listSales(*fiber.Ctx) (any, error) {
 	views, err := h.visibleSales()
 	list := httpserver.Bodies(views, saleJSON)
-	slices.SortFunc(list, func(a, b saleBody) int { return cmp.Or(a.OpensAt.Compare(b.OpensAt), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list, func(a, b client.Sale) int { return cmp.Or(a.OpensAt.Compare(b.OpensAt), cmp.Compare(a.ID, b.ID)) })
 	return map[string]any{"sales": list}, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sluice/backend/web/httpserver/servertest"
+	"sluice/client"
 )
 
 const dropJSON = `{"id":"drop","title":"Tea & <cups>","price":{"amount":1999,"currency":"EUR"},"stock":100,"left":42,"per_buyer":1,"state":"open","opens_at":"2026-11-27T10:00:00Z","closes_at":null}`
@@ -33,7 +34,7 @@ func TestSalesAreListedByOpening(t *testing.T) {
 		w.sales["zebra"] = other
 	})
 	a := s.Do("GET", "/v1/sales", "")
-	var got struct{ Sales []saleBody }
+	var got struct{ Sales []client.Sale }
 	a.Decode(t, &got)
 	if len(got.Sales) != 3 || got.Sales[0].ID != "aunt" || got.Sales[1].ID != "zebra" || got.Sales[2].ID != "drop" {
 		t.Fatalf("%s", a.Body)
