@@ -63,12 +63,19 @@ func (s *Store) EndedSales(ctx context.Context, before time.Time) (ids []string,
 				ids = append(ids, id)
 			}
 			return err
-		}, `SELECT id, (SELECT max(at) FROM admin_log WHERE target = sales.id AND action = 'sale.close'), closes_at FROM sales
-			WHERE (switch = 'closed' OR closes_at <= `+c.Dialect().Now+`)
-				AND NOT EXISTS (SELECT 1 FROM archives WHERE archives.sale_id = sales.id AND ended_at IS NOT NULL)
-			ORDER BY created_at, id`)
+		}, endedSales(c.Dialect()))
 	})
 	return ids, err
+}
+
+// endedSales reads the log once: its column target has another collation than the id of a sale, so PostgreSQL cannot
+// use the index of the column for each sale.
+func endedSales(d Dialect) string {
+	return `SELECT id, closed.at, closes_at FROM sales LEFT JOIN
+		(SELECT target, max(at) AS at FROM admin_log WHERE action = 'sale.close' GROUP BY target) AS closed ON target = id
+		WHERE (switch = 'closed' OR closes_at <= ` + d.Now + `)
+			AND id NOT IN (SELECT sale_id FROM archives WHERE ended_at IS NOT NULL)
+		ORDER BY created_at, id`
 }
 
 // Unsettled returns the reasons why the rows of a sale cannot be archived yet; none if they can. Error:
