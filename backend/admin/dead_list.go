@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"sluice/backend/queue"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/internal/loop"
 )
 
 const defaultDeadPage = 100
@@ -54,7 +54,7 @@ func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page DeadPag
 		letters, more, err := s.shards[shard].DeadLetters(ctx, q)
 		if errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
 			down.add(shard, err)
-			responds = s.each(func(_ int, shard Shard) error { _, err := shard.HasRaw(ctx, rawProbe); return err })
+			responds = loop.Each(s.shards, -1, func(_ int, shard Shard) error { _, err := shard.HasRaw(ctx, rawProbe); return err })
 			continue
 		}
 		if err != nil {
@@ -97,18 +97,6 @@ func (s *DeadLetters) shardsOf(ctx context.Context, saleID string) (shards []int
 // rawProbe is a key of no dead letter.
 const rawProbe = "raw:"
 
-// each calls do for every shard concurrently, so that those that do not respond delay the caller once, and returns the
-// errors by shard.
-func (s *DeadLetters) each(do func(number int, shard Shard) error) []error {
-	errs := make([]error, len(s.shards))
-	var wg sync.WaitGroup
-	for i, shard := range s.shards {
-		wg.Go(func() { errs[i] = do(i, shard) })
-	}
-	wg.Wait()
-	return errs
-}
-
 // cursor encodes a position in the dead letters of all shards: the shard's number, a tilde, and the shard's own cursor.
 func cursor(shard int, after string) string { return strconv.Itoa(shard) + "~" + after }
 
@@ -140,7 +128,7 @@ func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.Dea
 		return home, letter, nil
 	}
 	letters := make([]queue.DeadLetter, len(s.shards))
-	errs := s.each(func(i int, shard Shard) (err error) {
+	errs := loop.Each(s.shards, -1, func(i int, shard Shard) (err error) {
 		if i == home {
 			return missing
 		}

@@ -15,6 +15,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
+	"sluice/internal/loop"
 )
 
 const (
@@ -202,7 +203,7 @@ func (s *Service) cancelAllDead(ctx context.Context, id string) error {
 func (s *Service) sweepRehearsals(ctx context.Context) {
 	// Redis is read before SQL. SQL stores a new rehearsal first, so a rehearsal that SQL lacks was deleted.
 	stored := make([][]string, len(s.dead.shards)) // by shard
-	down := s.dead.each(func(i int, _ Shard) (err error) {
+	down := loop.Each(s.dead.shards, -1, func(i int, _ Shard) (err error) {
 		stored[i], err = s.stock.SalesIn(ctx, keyspace.Shard(i))
 		return err // such a shard is swept later
 	})

@@ -5,10 +5,9 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
+	"sluice/internal/loop"
 )
 
 // concurrentShards bounds the shards that one call uses concurrently.
@@ -18,14 +17,9 @@ const concurrentShards = 16
 // joins the errors in the order of the shards.
 func inShards[T any](byShard map[keyspace.Shard][]T, do func(shard keyspace.Shard, items []T) error) error {
 	shards := slices.Sorted(maps.Keys(byShard))
-	failures := make([]error, len(shards))
-	var running errgroup.Group
-	running.SetLimit(concurrentShards)
-	for i, shard := range shards {
-		running.Go(func() error { failures[i] = do(shard, byShard[shard]); return nil })
-	}
-	_ = running.Wait() // the functions return nil
-	return errors.Join(failures...)
+	return errors.Join(loop.Each(shards, concurrentShards, func(_ int, shard keyspace.Shard) error {
+		return do(shard, byShard[shard])
+	})...)
 }
 
 // untilDown calls do for each item of a shard, until an error concerns the remaining ones as well: down.

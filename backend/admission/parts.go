@@ -7,11 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/internal/loop"
 )
 
 // SalePart is one part of a sale with the definition of the sale.
@@ -101,17 +100,11 @@ func eachPart(parts []spread.Part, do func(spread.Part) error) error {
 	if len(parts) == 1 {
 		return do(parts[0])
 	}
-	errs := make([]error, len(parts))
-	var running errgroup.Group
-	running.SetLimit(concurrentParts)
-	for i, p := range parts {
-		running.Go(func() error {
-			if err := do(p); err != nil {
-				errs[i] = fmt.Errorf("segment %d: %w", p.Segment, err)
-			}
-			return nil
-		})
-	}
-	_ = running.Wait() // the functions return nil
-	return errors.Join(errs...)
+	return errors.Join(loop.Each(parts, concurrentParts, func(_ int, p spread.Part) error {
+		err := do(p)
+		if err != nil {
+			err = fmt.Errorf("segment %d: %w", p.Segment, err)
+		}
+		return err
+	})...)
 }

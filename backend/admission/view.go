@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,6 +14,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/internal/loop"
 )
 
 // View is a sale in Redis at one instant.
@@ -149,15 +149,14 @@ func (s *Stock) Closed(ctx context.Context, def sale.Sale) (bool, error) {
 	return true, nil
 }
 
-// readShards calls read for all shards concurrently, so that one that does not respond delays the others once. It
-// returns the views that were read, or an error if there are none and all shards failed.
+// readShards calls read for all shards concurrently. It returns the views that were read, or an error if there are none
+// and all shards failed.
 func readShards(shards []keyspace.Shard, read func(keyspace.Shard) ([]View, error)) ([]View, error) {
-	found, errs := make([][]View, len(shards)), make([]error, len(shards))
-	var wg sync.WaitGroup
-	for i, shard := range shards {
-		wg.Go(func() { found[i], errs[i] = read(shard) })
-	}
-	wg.Wait()
+	found := make([][]View, len(shards))
+	errs := loop.Each(shards, -1, func(i int, shard keyspace.Shard) (err error) {
+		found[i], err = read(shard)
+		return err
+	})
 	views := slices.Concat(found...)
 	if len(views) == 0 && len(shards) > 0 && !slices.Contains(errs, nil) {
 		return nil, errors.Join(errs...)
