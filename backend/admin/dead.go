@@ -275,7 +275,10 @@ func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
 // on it. It may be repeated. Errors: sale.ErrNotFound, or one that wraps sale.ErrUnavailable.
 func (s *DeadLetters) Drop(ctx context.Context, key string) error {
 	found := make([]bool, len(s.shards))
-	errs := loop.Each(s.shards, -1, func(i int, shard Shard) (err error) { found[i], err = shard.HasRaw(ctx, key); return err })
+	errs := loop.Each(s.shards, -1, func(i int, shard Shard) (err error) {
+		found[i], err = shard.HasRaw(ctx, key)
+		return err
+	})
 	if i := slices.Index(found, true); i >= 0 {
 		if err := s.store.Record(ctx, store.DroppedDead, key, ""); err != nil {
 			return err

@@ -54,7 +54,10 @@ func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page DeadPag
 		letters, more, err := s.shards[shard].DeadLetters(ctx, q)
 		if errors.Is(err, sale.ErrUnavailable) && ctx.Err() == nil {
 			down.add(shard, err)
-			responds = loop.Each(s.shards, -1, func(_ int, shard Shard) error { _, err := shard.HasRaw(ctx, rawProbe); return err })
+			responds = loop.Each(s.shards, -1, func(_ int, shard Shard) error {
+				_, err := shard.HasRaw(ctx, rawProbe)
+				return err
+			})
 			continue
 		}
 		if err != nil {

@@ -52,7 +52,8 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 }
 
 // List reads every loaded sale, in no order. It omits the sales of shards that are unavailable, and sales with a key of
-// the wrong type or a malformed value. If there is no other sale, and no shard without such an error, the error wraps sale.ErrUnavailable.
+// the wrong type or a malformed value. If there is no other sale, and no shard without such an error, the error wraps
+// sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
 	views, err := readShards(s.cfg.Space.All(), func(shard keyspace.Shard) ([]View, error) {
 		ids, err := s.SalesIn(ctx, shard)
