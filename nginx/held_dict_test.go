@@ -1,6 +1,8 @@
 package nginx
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,6 +15,8 @@ import (
 
 	"sluice/test/testenv"
 )
+
+const hourly = `return { rules = { { name = "ip", key = "ip", rate = "1r/h" } } }`
 
 // occupy is a location that uses a shared dict without an end, nearly always under its lock.
 const occupy = `location = /occupy {
@@ -56,6 +60,39 @@ func TestReloadWhileAWorkerHoldsTheLockOfADict(t *testing.T) {
 				return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 			})
 		})
+	}
+}
+
+// A configuration without one of the shared dicts, or with one that is too small, is rejected: by the check, by a
+// reload, and by nginx.
+func TestConfigurationWithoutSharedDictsIsRejected(t *testing.T) {
+	root := copied(t)
+	file := filepath.Join(root, "nginx/conf.d/20-lua.conf")
+	e := startEdge(t, hourly, func(c *Config) { c.Root = root })
+	e.do("GET", "/")
+	for _, c := range []struct{ dict, old, new string }{
+		{"sluice_counters", "lua_shared_dict sluice_counters 1m;", "# none"},
+		{"sluice_leases", "sluice_leases 16m", "sluice_leases 12k"},
+		{"sluice_sales", "sluice_sales 32m", "sluice_sales_of_old 32m"},
+		{"sluice_buckets", "sluice_buckets 64m", "sluice_buckets 31k"},
+	} {
+		rewrite(t, file, c.old, c.new)
+		want := "edge: lua_shared_dict " + c.dict + " of at least 32k is required"
+		for what, do := range map[string]func(context.Context) error{"check": e.cfg.Check, "reload": e.cfg.Reload} {
+			if err := do(t.Context()); !errors.Is(err, ErrConfig) || err.Error() != want {
+				t.Errorf("%s: %v, want %s", what, err, want)
+			}
+		}
+		if err := e.master().Signal(syscall.SIGHUP); err != nil { // without the check
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, time.Minute, "nginx rejects it", func() bool {
+			return strings.Contains(e.log.String(), "init_by_lua error: "+strings.TrimPrefix(want, "edge: "))
+		})
+		rewrite(t, file, c.new, c.old)
+	}
+	if got := e.do("GET", "/").status; got != http.StatusTooManyRequests {
+		t.Errorf("after all that: %d, want 429", got)
 	}
 }
 

@@ -19,6 +19,8 @@ local rules = require "sluice.limit.rules"
 local status = require "sluice.status"
 local token = require "sluice.token"
 
+local MIN_DICT = 32768 -- bytes
+
 local _M = {}
 
 local in_force -- the policy
@@ -27,9 +29,20 @@ local lease_socket
 -- judge() -> $sluice_judged, see rewrite.lua
 _M.judge = require("sluice.accel").select("rewrite", "sluice.rewrite").judge
 
--- check() -> policy, its path: the parts of init that need no shared memory, for nginx/check.conf. Raises an error of
--- one line.
+-- check_dicts(): raises an error if the configuration does not have the shared dicts of nginx/conf.d/20-lua.conf.
+-- capacity takes no lock.
+local function check_dicts()
+  for _, name in ipairs { "sluice_buckets", "sluice_leases", "sluice_sales", "sluice_counters" } do
+    local dict = ngx.shared[name]
+    if not dict or dict:capacity() < MIN_DICT then
+      error(("lua_shared_dict %s of at least %dk is required"):format(name, MIN_DICT / 1024), 0)
+    end
+  end
+end
+
+-- check() -> policy, its path: the parts of init that nginx/check.conf needs. Raises an error of one line.
 function _M.check()
+  check_dicts()
   local secret, keys = os.getenv("SLUICE_TOKEN_SECRET"), os.getenv("SLUICE_TOKEN_KEYS")
   token.init(secret, keys)
   claims.expect(os.getenv("SLUICE_TOKEN_ISSUER"), os.getenv("SLUICE_TOKEN_AUDIENCE"))
