@@ -96,6 +96,55 @@ func TestConfigurationWithoutSharedDictsIsRejected(t *testing.T) {
 	}
 }
 
+// A worker that cannot open its buckets answers every request with 500, also for the health check, and tries again.
+func TestWorkerWithoutBucketsRejectsAndRecovers(t *testing.T) {
+	for _, module := range []string{"accel/store.lua", "limit/store.lua"} {
+		t.Run(module, func(t *testing.T) {
+			if module == "limit/store.lua" {
+				t.Setenv(plainVariable, "store")
+			}
+			root, public := copied(t), t.TempDir()
+			if err := os.Chmod(filepath.Dir(public), 0o711); err != nil { // workers run as another user
+				t.Fatal(err)
+			}
+			barrier := filepath.Join(public, "barrier")
+			rewrite(t, filepath.Join(root, "lua/edge/sluice", module), "function _M.init(shared_dict)\n",
+				fmt.Sprintf("function _M.init(shared_dict)\n  if io.open(%q) then error(\"no room for them\") end\n", barrier))
+			e := startEdge(t, hourly, func(c *Config) { c.Root, c.Workers = root, 1 })
+			first := e.allWorkers()[0]
+			if got := statuses(e.do("GET", "/"), e.do("GET", "/")); got != "200 429" {
+				t.Errorf("before: %s", got)
+			}
+			if err := os.WriteFile(barrier, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, time.Minute, "there is another worker", func() bool {
+				pids := e.workers()
+				return len(pids) == 1 && pids[0] != first
+			})
+			for _, path := range []string{"/", "/healthz", "/v1/sales/1/orders"} {
+				if got := e.do("POST", path); got.status != 500 || got.body != problemBody(500, "") {
+					t.Errorf("%s: %d %s, want 500", path, got.status, got.body)
+				}
+			}
+			if want := "the buckets cannot be opened: "; !strings.Contains(e.log.String(), want) ||
+				!strings.Contains(e.log.String(), "no room for them") {
+				t.Errorf("the log does not have %q and the reason", want)
+			}
+			if err := os.Remove(barrier); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, time.Minute, "the buckets are open", func() bool { return e.do("GET", "/healthz").status == 200 })
+			if got := e.do("GET", "/").status; got != http.StatusTooManyRequests {
+				t.Errorf("afterwards: %d, want 429: the bucket is kept", got)
+			}
+		})
+	}
+}
+
 // children returns the process ids of the master's children. A worker that starts has no title yet.
 func children(t *testing.T, e *edge) []int {
 	t.Helper()

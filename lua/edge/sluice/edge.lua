@@ -20,14 +20,19 @@ local status = require "sluice.status"
 local token = require "sluice.token"
 
 local MIN_DICT = 32768 -- bytes
+local ATTEMPTS = 120 -- at the start, when all workers need the lock of the buckets: a minute
 
 local _M = {}
 
 local in_force -- the policy
 local lease_socket
 
--- judge() -> $sluice_judged, see rewrite.lua
-_M.judge = require("sluice.accel").select("rewrite", "sluice.rewrite").judge
+local judge = require("sluice.accel").select("rewrite", "sluice.rewrite").judge
+
+-- judge() -> $sluice_judged, see rewrite.lua. Until the worker has opened its buckets, every request gets 500.
+function _M.judge()
+  error("the worker has not opened the buckets", 0)
+end
 
 -- check_dicts(): raises an error if the configuration does not have the shared dicts of nginx/conf.d/20-lua.conf.
 -- capacity takes no lock.
@@ -90,10 +95,25 @@ function _M.init()
     table.concat(token.names(), ", "))
 end
 
+-- open(_, attempts): opens the buckets. If that fails, it tries again after a second.
+local function open(_, attempts)
+  local ok, err
+  for _ = 1, attempts do
+    ok, err = pcall(rules.init, ngx.shared.sluice_buckets)
+    if ok then
+      access.init(in_force)
+      _M.judge = judge
+      ngx.timer.every(1, rules.repair)
+      return
+    end
+  end
+  ngx.log(ngx.ERR, "all requests get 500, because the buckets cannot be opened: ", err)
+  ngx.timer.at(1, open, 1)
+end
+
 function _M.init_worker()
-  rules.init(ngx.shared.sluice_buckets)
   fleet.init(ngx.shared.sluice_leases, lease_socket)
-  access.init(in_force)
+  open(nil, ATTEMPTS)
   refusal_cache.init(ngx.shared.sluice_sales, in_force.repeats)
   handover.start(ngx.shared.sluice_counters, function() _M.judge = handover.closing(_M.judge) end)
   -- Each worker draws its own random numbers for the jitter of Retry-After.
@@ -105,7 +125,6 @@ function _M.init_worker()
   count.start(ngx.shared.sluice_counters)
   follow.init_worker()
   fleet.init_worker()
-  ngx.timer.every(1, rules.repair)
 end
 
 function _M.exit_worker()
