@@ -111,6 +111,7 @@ func TestBrokenAssumptionFallsBackWithOneLogLine(t *testing.T) {
 			"the layout of ngx_shm_zone_t is not known",
 		},
 		{"store", "zone.lua", `"ngx_slab_alloc"`, `"ngx_slab_allocate"`, "undefined symbol: ngx_slab_allocate"},
+		{"store", "zone.lua", "SHARED, ROBUST = 1, 1", "SHARED, ROBUST = 1, 7", "this system has no robust mutex"},
 		{"variables", "variables.lua", `"ngx_http_get_indexed_variable"`, `"ngx_http_get_indexed"`, "undefined symbol: ngx_http_get_indexed"},
 		{"subject", "subject.lua", `"ngx_http_lua_ffi_crc32_long"`, `"ngx_http_lua_ffi_crc32"`, "undefined symbol: ngx_http_lua_ffi_crc32"},
 		{"head", "head.lua", `require "resty.core.request"`, `error("no such function", 0)`, "no such function"},

@@ -77,22 +77,12 @@ local function final(a, b, c)
   return a, b, c
 end
 
--- size(pages) -> the bytes of a table of so many pages
-function _M.size(pages)
-  return (pages + 1) * PAGE
-end
-
--- pages(size) -> the pages of a table in so many bytes
-function _M.pages(size)
-  return floor(size / PAGE) - 1
-end
-
--- make(memory, pages, random): makes an empty table in memory that is all zeroes and begins at a page. random: 16
--- random bytes, so that clients cannot choose names that fall into one set
-function _M.make(memory, pages, random)
+-- make(memory, size, random): makes an empty table in memory that is all zeroes and begins at a page. size: bytes, two
+-- pages at least; random: 16 random bytes, so that clients cannot choose names that fall into one set
+function _M.make(memory, size, random)
   local head = cast(HEAD_POINTER, memory)
   ffi.copy(head.seed, random, 16)
-  head.pages = pages
+  head.pages = floor(size / PAGE) - 1
 end
 
 -- open(memory) -> the table that was made in this memory

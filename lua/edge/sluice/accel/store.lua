@@ -17,7 +17,6 @@ local hash, is, keep = buckets.hash, buckets.is, buckets.keep
 local read_at, write_at, still = buckets.read, buckets.write, buckets.still
 local get_denied, set_denied = deny_cache.get, deny_cache.set
 local acquire, release = zone.acquire, zone.release
-local max = math.max
 local md5 = ngx.md5_bin
 local now_us = clock.now
 
@@ -25,8 +24,6 @@ ffi.cdef [[
 typedef union { int32_t words[4]; unsigned char bytes[16]; } sluice_client_t;
 ]]
 
-local RESERVE = 8192 -- bytes of the zone for the entries of its dict
-local ATTEMPTS = 120 -- to get the lock at the start, when all workers need it: a minute
 local DIRECT = 8 -- bytes: a client that is not longer, such as an address, is its own name
 local MAX_NAMES = 16384
 
@@ -39,27 +36,9 @@ local names, count = {}, 0
 local _M = {}
 
 function _M.init(shared_dict)
-  local err, now
-  lock, err = zone.open(shared_dict)
-  for _ = 1, lock and ATTEMPTS or 0 do
-    lock.resting_until = 0
-    now, err = acquire(lock)
-    if now then
-      break
-    end
-  end
-  if not now then
-    error("the edge's buckets: " .. err, 0)
-  end
-  local pages = max(1, buckets.pages(shared_dict:free_space() - RESERVE)) -- of a table that is not made yet
-  local memory = zone.memory(lock, buckets.size(pages), function(p)
-    buckets.make(p, pages, random.bytes(16))
-  end)
-  release(lock)
-  if not memory then
-    error("the edge's buckets: no memory", 0)
-  end
-  t = buckets.open(memory)
+  lock = zone.open(shared_dict)
+  local seed = random.bytes(16)
+  t = buckets.open(zone.memory(lock, function(p, size) buckets.make(p, size, seed) end))
   last, names, count = nil, {}, 0
   deny_cache.clear()
 end

@@ -34,6 +34,7 @@ int sluice_mutex_unlock(void *mutex) __asm__("pthread_mutex_unlock");
 ]])
 
 local KEY = "sluice: table"
+local PAGE, RESERVE = 4096, 8192 -- bytes of the zone for the entries of its dict
 local SIZE = ffi.sizeof("sluice_lock_t")
 local SHARED, ROBUST = 1, 1
 local EBUSY, ETIMEDOUT, EOWNERDEAD = 16, 110, 130 -- Linux, glibc and musl
@@ -47,6 +48,10 @@ local REST = 5000000 -- us
 local deadline = ffi.new("long[2]")
 
 local _M = {}
+
+local function pointer(address)
+  return cast("char *", cast("void *", address))
+end
 
 -- span(dict) -> the slab pool of the dict, and the addresses of its first byte and behind its last one
 local function span(dict)
@@ -72,71 +77,37 @@ for _, dict in pairs(ngx.shared) do
   span(dict)
 end
 
--- allocate(dict, size) -> a pointer; or nil: there is no room
-local function allocate(dict, size)
-  local p = C.sluice_slab_alloc(span(dict), size)
-  return p ~= nil and p or nil
+local attr = ffi.new("char[256]") -- larger than any pthread_mutexattr_t
+if C.sluice_mutexattr_init(attr) ~= 0 or C.sluice_mutexattr_setpshared(attr, SHARED) ~= 0
+  or C.sluice_mutexattr_setrobust(attr, ROBUST) ~= 0 then
+  error("this system has no robust mutex that processes can share", 0)
 end
 
--- make(dict) -> the address of a new lock; or nil, err
+-- make(dict) -> the address of a new lock
 local function make(dict)
-  local attr = ffi.new("char[256]") -- larger than any pthread_mutexattr_t
-  local p = allocate(dict, SIZE)
-  if not p then
-    return nil, "no memory"
+  local p = C.sluice_slab_alloc(span(dict), SIZE)
+  if p == nil then
+    error("no memory", 0)
   end
   ffi.fill(p, SIZE)
-  if C.sluice_mutexattr_init(attr) ~= 0
-    or C.sluice_mutexattr_setpshared(attr, SHARED) ~= 0
-    or C.sluice_mutexattr_setrobust(attr, ROBUST) ~= 0
-    or C.sluice_mutex_init(p, attr) ~= 0
-  then
-    C.sluice_slab_free(span(dict), p)
-    return nil, "this system has no robust mutex that processes can share"
-  end
+  C.sluice_mutex_init(p, attr) -- does not fail with attributes that are supported
   return tonumber(cast("uintptr_t", p))
 end
 
--- open(dict) -> the lock of a shared dict; or nil, err. Several workers may open it at the same time.
+-- open(dict) -> the lock of a shared dict. Several workers may open it at the same time.
 function _M.open(dict)
   local address = dict:get(KEY)
   if not address then
-    local made, err = make(dict)
-    if not made then
-      return nil, err
-    end
-    local ok
-    ok, err = dict:safe_add(KEY, made)
-    if not ok then -- another worker was faster, or there is no room
-      C.sluice_slab_free(span(dict), cast("void *", made))
+    local made = make(dict)
+    if not dict:safe_add(KEY, made) then -- another worker was faster, or there is no room
+      C.sluice_slab_free(span(dict), pointer(made))
     end
     address = dict:get(KEY)
-    if not address then
-      return nil, err
-    end
   end
   if not holds(dict, address, SIZE) then
-    return nil, ('shdict abused by other users: the entry "%s" is not ours'):format(KEY)
+    error("the dict has no lock", 0)
   end
-  return { dict = dict, p = cast("sluice_lock_t *", cast("void *", address)), held = false, resting_until = 0 }
-end
-
--- memory(lock, size, fill) -> a pointer to memory of the zone; or nil: there is no room. The memory is made once, and
--- survives a reload: fill(pointer) gets it, all zeroes, before another worker can. Call it between acquire and release.
-function _M.memory(lock, size, fill)
-  if lock.p.table ~= 0 then
-    return cast("char *", cast("void *", lock.p.table))
-  end
-  local p = allocate(lock.dict, size)
-  if not p then
-    return nil
-  end
-  if C.sluice_madvise(p, size, REMOVE) ~= 0 then -- whole pages take no memory until they are written
-    ffi.fill(p, size)
-  end
-  fill(cast("char *", p))
-  lock.p.table = tonumber(cast("uintptr_t", p))
-  return cast("char *", p)
+  return { dict = dict, p = cast("sluice_lock_t *", pointer(address)), held = false, resting_until = 0 }
 end
 
 local function set_deadline(us)
@@ -190,6 +161,46 @@ end
 function _M.release(lock)
   lock.held = false
   C.sluice_mutex_unlock(lock.p)
+end
+
+-- make_memory(lock, fill): allocates the memory, if there is room. Until it is filled, the address of the table has a
+-- minus: a worker that is killed meanwhile leaves it to the next one.
+local function make_memory(lock, fill)
+  local size = floor((lock.dict:free_space() - RESERVE) / PAGE) * PAGE
+  local p = size > PAGE and C.sluice_slab_alloc(span(lock.dict), size) or nil
+  if p == nil then
+    return
+  end
+  local address = tonumber(cast("uintptr_t", p))
+  lock.p.table = -address
+  if C.sluice_madvise(p, size, REMOVE) ~= 0 then -- whole pages take no memory until they are written
+    ffi.fill(p, size)
+  end
+  fill(p, size)
+  lock.p.table = address
+end
+
+-- memory(lock, fill) -> a pointer to the memory of the zone that its dict does not need. It is allocated once, and
+-- survives a reload: fill(pointer, size) gets it, all zeroes, before another worker can.
+function _M.memory(lock, fill)
+  local _, err = _M.acquire(lock)
+  if err then
+    error(err, 0)
+  end
+  local state = lock.p
+  if state.table < 0 then
+    local unfilled = pointer(-state.table)
+    state.table = 0
+    C.sluice_slab_free(span(lock.dict), unfilled)
+  end
+  if state.table == 0 then
+    make_memory(lock, fill)
+  end
+  _M.release(lock)
+  if state.table == 0 then
+    error("no memory", 0)
+  end
+  return pointer(state.table)
 end
 
 return _M
