@@ -393,3 +393,15 @@ func TestWaitForASlowLeaseIsNotARefusal(t *testing.T) {
 		t.Errorf("%s, want unavailable", got)
 	}
 }
+
+// Leases are times of one clock in sluice and in nginx.
+func TestClockOfLeasesIsThatOfSluice(t *testing.T) {
+	before := fleetlimit.Now()
+	var lua float64
+	if _, err := fmt.Sscan(plain.lua(t).run(t, `return ("%.0f"):format(require("sluice.clock").now())`), &lua); err != nil {
+		t.Fatal(err)
+	}
+	if after := fleetlimit.Now(); lua < math.Floor(before) || lua > after {
+		t.Errorf("the time of nginx is %.0f, not between %.0f and %.0f", lua, before, after)
+	}
+}

@@ -1,7 +1,7 @@
 -- Rules with scope = "fleet": all edges share their rate. An edge leases slots of time ahead and spends one for each
 -- request that it admits, see docs/adr/0047. The leases of a client are an entry of a shared dict, for all workers:
 -- fleet/bucket.lua. `sluice edge` leases from Redis, over a Unix socket: internal/fleetlimit is the other side. Times
--- are microseconds of CLOCK_MONOTONIC.
+-- are those of clock.lua.
 
 local bucket = require "sluice.fleet.bucket"
 local count = require("sluice.count").add

@@ -1,6 +1,6 @@
 -- The slots that this edge has leased for one client of a rule, and the decisions about its requests:
 -- internal/fleetlimit/bucket.go decides as this module does. There is one bucket at a time: a caller loads it, uses it
--- and stores its text in one turn, in which nothing yields. Times are microseconds of CLOCK_MONOTONIC.
+-- and stores its text in one turn, in which nothing yields. Times are those of clock.lua.
 
 local ffi = require "ffi"
 
