@@ -199,7 +199,7 @@ func (k *jwk) bytes(member string) []byte {
 	if !ok || text == "" {
 		return nil
 	}
-	b, err := decodeStrictly(nil, text)
+	b, err := decodeStrictly(text)
 	if err != nil {
 		return nil
 	}
