@@ -30,7 +30,7 @@ type Server struct {
 }
 
 const (
-	maxConns    = 512 // concurrent connections
+	maxConns    = 8192 // concurrent connections, twice those that 1024 workers keep idle
 	idleTimeout = time.Minute
 )
 

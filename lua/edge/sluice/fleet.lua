@@ -18,7 +18,7 @@ local PAUSE = 1 -- s between two calls of a Redis that failed
 local KEEP = 120000000 -- us that an entry of the dict is kept after its last use
 local SWEPT = 500 -- clients between two pauses of a sweep: they take a worker about a millisecond
 local CONNECT, SEND, READ = 500, 500, 2000 -- ms
-local IDLE, POOL = 30000, 16 -- of connections to `sluice edge`: ms, connections of one worker
+local IDLE, POOL = 30000, 4 -- of connections to `sluice edge`: ms, connections of one worker
 local UNAVAILABLE = "no lease of the fleet's limit"
 
 local dict, buckets, socket
