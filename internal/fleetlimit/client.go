@@ -47,7 +47,7 @@ func (c *Client) Lease(ctx context.Context, r *Rule, key string, d Demand) (Leas
 	id := strconv.FormatUint(rand.Uint64(), 36)
 	trip := float64(c.trip.Load())
 	sent := c.now()
-	reply, err := redisscript.Run(ctx, c.redis, "limit_lease", keys(r, key), arguments(r, d, trip, id)...).Slice()
+	reply, err := redisscript.Run(ctx, c.redis, "limit_lease", keys(r, key), arguments(r, d, trip, id)...).Float64Slice()
 	if err != nil {
 		return Lease{}, fmt.Errorf("fleet limit: lease: %w", err)
 	}
@@ -77,27 +77,12 @@ var errReply = errors.New("fleet limit: lease: unexpected reply")
 // parse converts a reply of limit_lease to the edge's clock. Redis decided at an unknown time between sent and
 // received. Therefore a slot opens at the latest time, and closes at the earliest time, that these bounds and the drift
 // of the clock permit.
-func parse(r *Rule, reply []any, id string, sent, received float64) (Lease, error) {
+func parse(r *Rule, reply []float64, id string, sent, received float64) (Lease, error) {
 	if len(reply)%3 != 0 || len(reply) == 0 {
 		return Lease{}, errReply
 	}
-	values := make([]float64, len(reply))
-	for i, v := range reply {
-		switch v := v.(type) {
-		case int64:
-			values[i] = float64(v)
-		case string:
-			f, err := strconv.ParseFloat(v, 64)
-			if err != nil {
-				return Lease{}, errReply
-			}
-			values[i] = f
-		default:
-			return Lease{}, errReply
-		}
-	}
-	l := Lease{Redis: values[0], Further: values[1], Starting: values[2] == 1}
-	for v := values[3:]; len(v) > 0; v = v[3:] {
+	l := Lease{Redis: reply[0], Further: reply[1], Starting: reply[2] == 1}
+	for v := reply[3:]; len(v) > 0; v = v[3:] {
 		step := float64(r.lanes) * r.interval
 		until := v[1]*r.interval - l.Redis
 		l.Segments = append(l.Segments, Segment{

@@ -3,12 +3,10 @@ package fleetlimit
 import (
 	"bufio"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
@@ -63,7 +61,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 		if !lines.Scan() {
 			return
 		}
-		answer, err := s.answer(ctx, strings.Fields(lines.Text()))
+		answer, err := s.answer(ctx, lines.Text())
 		if err != nil {
 			s.log.Debug("a lease for nginx has failed", "err", err)
 			answer = "error"
@@ -76,58 +74,40 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 
 var errLine = errors.New("fleet limit: invalid line of a worker")
 
-func (s *Server) answer(ctx context.Context, fields []string) (string, error) {
-	if len(fields) < 6 {
+func (s *Server) answer(ctx context.Context, line string) (string, error) {
+	var kind, rule, key string
+	var count, period int64
+	var burst int
+	in := strings.NewReader(line)
+	_, err := fmt.Fscanf(in, "%s %s %d %d %d %x", &kind, &rule, &count, &period, &burst, &key)
+	if err != nil || count <= 0 || period <= 0 || burst < 0 {
 		return "", errLine
 	}
-	numbers := make([]int64, 3)
-	for i := range numbers {
-		n, err := strconv.ParseInt(fields[2+i], 10, 64)
-		if err != nil || n < 0 || n == 0 && i < 2 {
-			return "", errLine
-		}
-		numbers[i] = n
-	}
-	key, err := hex.DecodeString(fields[5])
-	if err != nil {
-		return "", errLine
-	}
-	r := NewRule(fields[1], numbers[0], numbers[1], int(numbers[2]))
-	switch rest := fields[6:]; fields[0] {
+	r := NewRule(rule, count, period, burst)
+	switch kind {
 	case "lease":
-		if len(rest) != 2 {
+		var d Demand
+		if _, err := fmt.Fscan(in, &d.Lanes, &d.Slots); err != nil {
 			return "", errLine
 		}
-		lanes, err := strconv.Atoi(rest[0])
-		slots, err2 := strconv.Atoi(rest[1])
-		if err = errors.Join(err, err2); err != nil {
-			return "", errLine
-		}
-		l, err := s.client.Lease(ctx, r, string(key), Demand{Lanes: lanes, Slots: slots})
+		l, err := s.client.Lease(ctx, r, key, d)
 		if err != nil {
 			return "", err
 		}
 		return l.line(), nil
 	case "return":
-		return "ok", s.returnSlots(ctx, r, string(key), rest)
+		var segments []Segment
+		for in.Len() > 0 {
+			segment, end := Segment{Stride: r.lanes}, 0.0
+			if _, err := fmt.Fscan(in, &segment.Lane, &segment.Next, &end, &segment.ID); err != nil {
+				return "", errLine
+			}
+			segment.N = int(end-segment.Next) / r.lanes
+			segments = append(segments, segment)
+		}
+		return "ok", s.client.Return(ctx, r, key, segments)
 	}
 	return "", errLine
-}
-
-func (s *Server) returnSlots(ctx context.Context, r *Rule, key string, fields []string) error {
-	var segments []Segment
-	for ; len(fields) >= 4; fields = fields[4:] {
-		lane, err := strconv.Atoi(fields[0])
-		next, err2 := strconv.ParseFloat(fields[1], 64)
-		end, err3 := strconv.ParseFloat(fields[2], 64)
-		if errors.Join(err, err2, err3) != nil {
-			return errLine
-		}
-		segments = append(segments, Segment{
-			Lane: lane, Next: next, N: int(end-next) / r.lanes, Stride: r.lanes, ID: fields[3],
-		})
-	}
-	return s.client.Return(ctx, r, key, segments)
 }
 
 // line returns the answer to a worker.

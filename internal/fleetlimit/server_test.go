@@ -1,10 +1,13 @@
 package fleetlimit
 
 import (
+	"errors"
 	"os"
 	"regexp"
 	"strconv"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // The idle connections of all workers, of which an edge has at most 1024, leave room for those that lease: a connection
@@ -20,5 +23,24 @@ func TestIdleConnectionsOfAllWorkersFit(t *testing.T) {
 	}
 	if pool, _ := strconv.Atoi(string(m[1])); 1024*pool >= maxConns {
 		t.Errorf("1024 workers keep %d connections, and the server accepts %d", 1024*pool, maxConns)
+	}
+}
+
+// A line that is not valid gets an error, and the connection stays usable.
+func TestInvalidLinesOfWorkers(t *testing.T) {
+	s := &Server{client: NewClient(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}), Now)}
+	for line, invalid := range map[string]bool{
+		"": true, "lease": true, "lease r 1 1000000 3 6b": true, "lease r 1 1000000 3 6b 1": true, "lease r 1 1000000 3 6b x 1": true,
+		"lease r 0 1000000 3 6b 1 1": true, "lease r 1 0 3 6b 1 1": true, "lease r 1 1000000 -1 6b 1 1": true,
+		"lease r 1 1000000 3 6 1 1": true, "lease r 1 1000000 3 xy 1 1": true, "spend r 1 1000000 3 6b 1 1": true,
+		"return r 1 1000000 3 6b 1 5": true, "return r 1 1000000 3 6b 1 x 7 id": true,
+		"lease r 1 1000000 3 6b 1 1": false, "return r 1 1000000 3 6b 1 5 7 id": false,
+	} {
+		if _, err := s.answer(t.Context(), line); errors.Is(err, errLine) != invalid || err == nil {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	if answer, err := s.answer(t.Context(), "return r 1 1000000 3 6b"); answer != "ok" || err != nil {
+		t.Errorf("a return of nothing: %q, %v", answer, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	lua "github.com/yuin/gopher-lua"
 
 	redisscript "sluice/lua/redis"
@@ -334,7 +335,11 @@ func (s *sim) lease(e *simEdge, d Demand, then func()) {
 		s.after(s.delay(), func() {
 			finish(func() {
 				e.trip = expected(e.trip, s.local(e)-sent)
-				l, err := parse(e.rule, reply, id, sent, s.local(e))
+				numbers, err := redis.NewCmdResult(reply, nil).Float64Slice()
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				l, err := parse(e.rule, numbers, id, sent, s.local(e))
 				if err != nil {
 					s.t.Fatal(err)
 				}
