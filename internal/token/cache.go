@@ -8,12 +8,10 @@ import (
 )
 
 // tokenCache stores valid tokens, because a verification takes at least twenty times as long as a lookup.
-// It has a fixed size and is allocated with the first token. A new token replaces an older one of its group. Safe for
-// concurrent use.
+// It has a fixed size. A new token replaces an older one of its group. Safe for concurrent use.
 type tokenCache struct {
 	seed   maphash.Seed
-	size   int                          // of groups
-	groups atomic.Pointer[[]tokenGroup] // nil before the first token
+	groups []tokenGroup
 }
 
 // tokenGroup holds tokens with the same low bits of the hash. It fills one cache line, so that a lookup reads little
@@ -37,20 +35,16 @@ const (
 
 // newTokenCache returns a cache of size tokens, a power of two.
 func newTokenCache(size int) *tokenCache {
-	return &tokenCache{seed: maphash.MakeSeed(), size: size / groupSize}
+	return &tokenCache{maphash.MakeSeed(), make([]tokenGroup, size/groupSize)}
 }
 
-func (c *tokenCache) group(groups []tokenGroup, raw string) (uint64, *tokenGroup) {
+func (c *tokenCache) group(raw string) (uint64, *tokenGroup) {
 	hash := maphash.String(c.seed, raw)
-	return hash, &groups[hash&uint64(len(groups)-1)]
+	return hash, &c.groups[hash&uint64(len(c.groups)-1)]
 }
 
 func (c *tokenCache) find(raw string) (claims, bool) {
-	groups := c.groups.Load()
-	if groups == nil {
-		return claims{}, false
-	}
-	hash, group := c.group(*groups, raw)
+	hash, group := c.group(raw)
 	for i := range group {
 		if group[i].hash.Load() != hash {
 			continue
@@ -66,11 +60,7 @@ func (c *tokenCache) add(raw string, verified claims) {
 	if len(raw) > maxCachedToken {
 		return
 	}
-	if c.groups.Load() == nil {
-		groups := make([]tokenGroup, c.size)
-		c.groups.CompareAndSwap(nil, &groups)
-	}
-	hash, group := c.group(*c.groups.Load(), raw)
+	hash, group := c.group(raw)
 	group.add(hash, &cachedToken{raw: strings.Clone(raw), claims: verified})
 }
 
