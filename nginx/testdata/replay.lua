@@ -53,10 +53,6 @@ function Dict:incr(key, n, init)
   return self.entries[key].value
 end
 
-function Dict.free_space()
-  return 1048576
-end
-
 function Dict.flush_expired() end
 
 Dict.set, Dict.add = Dict.safe_set, Dict.safe_add
@@ -74,14 +70,16 @@ local fake = setmetatable({
 }, { __index = ngx })
 
 local memory -- of the buckets, with accelerators
+local SIZE = 1048576
 
 local loaded = {
   ["sluice.clock"] = { now = function() return now end },
   ["sluice.accel.zone"] = {
     open = function() memory = nil return {} end,
-    memory = function(_, size)
-      memory = ffi.new("char[?]", size)
-      return memory, true
+    memory = function(_, fill)
+      memory = ffi.new("char[?]", SIZE)
+      fill(memory, SIZE)
+      return memory
     end,
     acquire = function() return now end,
     release = function() end,
