@@ -372,6 +372,25 @@ func TestSweepOfManyClientsPauses(t *testing.T) {
 	}
 }
 
+// The memory of an idle client is soon free for others: after a flood of clients the dict would else be full for minutes.
+func TestIdleClientIsNotKept(t *testing.T) {
+	got := requireLua(t).run(t, leaseTo+`
+		fleet, world = copy.new { call = function(line) return line:find("^lease") and answer(1, 100) or "ok" end }
+		fleet.prepare(rule)
+		world.now = 1e9
+		copy.decide(fleet, rule, "client")
+		local key = next(world.values)
+		world.now = world.now + 5e5
+		world.sweep(false)
+		local used = world.kept[key]
+		world.now = world.now + 5e6
+		world.sweep(false)
+		return ("%.0f %.0f"):format(used / 1e6, world.kept[key] / 1e6)`)
+	if want := "120 10"; got != want {
+		t.Errorf("seconds that a client is kept while it is used, and after: %s, want %s", got, want)
+	}
+}
+
 // If a request waits too long for a lease, on_error decides: the limit is not known to be reached.
 func TestWaitForASlowLeaseIsNotARefusal(t *testing.T) {
 	got := requireLua(t).run(t, leaseTo+`

@@ -11,10 +11,10 @@ require "sluice.fleet.bucket" -- declares its types
 local _M = {}
 
 -- new(hooks) -> fleet, world. hooks: call(line) -> the answer to a line, or nil; sleep(), while a request waits for a
--- lease. world: now, us; values of the dict; log, a line for each error; polls, functions of leases in the background
+-- lease. world: now, us; values of the dict, and for how long each is kept, us; log, a line for each error; polls, functions of leases in the background
 -- that have not begun; sweep(is_exiting), as each second.
 function _M.new(hooks)
-  local world = { now = 0, values = {}, log = {}, polls = {} }
+  local world = { now = 0, values = {}, kept = {}, log = {}, polls = {} }
   local function none() end
   local loaded = {
     ["sluice.count"] = { add = none },
@@ -27,7 +27,10 @@ function _M.new(hooks)
         end,
         leave = function() world.held = false end,
         repair = none,
-        put = function(_, _, key, value) world.values[key] = value return true end,
+        put = function(_, _, key, value, us)
+          world.values[key], world.kept[key] = value, us
+          return true
+        end,
       }
     end },
   }

@@ -15,7 +15,8 @@ local ipairs, pairs = ipairs, pairs
 
 local TRIES = 10 -- of a request, each after a lease; all waits for one are 0.5 s, as long as a call of Redis may take
 local PAUSE = 1 -- s between two calls of a Redis that failed
-local KEEP = 120000000 -- us that an entry of the dict is kept after its last use
+-- us that an entry of the dict is kept after its last use, and after it was swept as that of an idle client
+local KEEP, KEEP_IDLE = 120000000, 10000000
 local SWEPT = 500 -- clients between two pauses of a sweep: they take a worker about a millisecond
 local CONNECT, SEND, READ = 500, 500, 2000 -- ms
 local IDLE, POOL = 30000, 4 -- of connections to `sluice edge`: ms, connections of one worker
@@ -51,9 +52,9 @@ local function leave()
   buckets:leave()
 end
 
--- save(key, now) -> whether the bucket is stored
-local function save(key, now)
-  return buckets:put(now, key, bucket.text(), KEEP, 0)
+-- save(key, now, keep) -> whether the bucket is stored. keep: us, by default KEEP
+local function save(key, now, keep)
+  return buckets:put(now, key, bucket.text(), keep or KEEP, 0)
 end
 
 -- call(line) -> the answer of `sluice edge`; or nil
@@ -226,7 +227,7 @@ local function sweep(is_exiting)
       fields, ended = bucket.unused(t[1], now, is_exiting)
     end
     if fields then
-      save(key, now)
+      save(key, now, ended and KEEP_IDLE)
     end
     if ended then
       touched[key] = nil
