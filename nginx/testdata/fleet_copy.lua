@@ -11,8 +11,8 @@ require "sluice.fleet.bucket" -- declares its types
 local _M = {}
 
 -- new(hooks) -> fleet, world. hooks: call(line) -> the answer to a line, or nil; sleep(), while a request waits for a
--- lease. world: now, us; values of the dict, and for how long each is kept, us; log, a line for each error; polls, functions of leases in the background
--- that have not begun; sweep(is_exiting), as each second.
+-- lease. world: now, us; values of the dict, and for how long each is kept, us; log, a line for each error; polls,
+-- functions of leases in the background that have not begun; sweep(is_exiting), as each second.
 function _M.new(hooks)
   local world = { now = 0, values = {}, kept = {}, log = {}, polls = {} }
   local function none() end
