@@ -372,7 +372,7 @@ func TestSweepOfManyClientsPauses(t *testing.T) {
 	}
 }
 
-// The memory of an idle client is soon free for others: after a flood of clients the dict would else be full for minutes.
+// The memory of an idle client is soon free for others: after a flood of clients the dict would be full for minutes.
 func TestIdleClientIsNotKept(t *testing.T) {
 	got := requireLua(t).run(t, leaseTo+`
 		fleet, world = copy.new { call = function(line) return line:find("^lease") and answer(1, 100) or "ok" end }
@@ -416,8 +416,9 @@ func TestWaitForASlowLeaseIsNotARefusal(t *testing.T) {
 // Leases are times of one clock in sluice and in nginx.
 func TestClockOfLeasesIsThatOfSluice(t *testing.T) {
 	before := fleetlimit.Now()
+	text := plain.lua(t).run(t, `return ("%.0f"):format(require("sluice.clock").now())`)
 	var lua float64
-	if _, err := fmt.Sscan(plain.lua(t).run(t, `return ("%.0f"):format(require("sluice.clock").now())`), &lua); err != nil {
+	if _, err := fmt.Sscan(text, &lua); err != nil {
 		t.Fatal(err)
 	}
 	if after := fleetlimit.Now(); lua < math.Floor(before) || lua > after {

@@ -138,7 +138,9 @@ func TestWorkerWithoutBucketsRejectsAndRecovers(t *testing.T) {
 			if err := os.Remove(barrier); err != nil {
 				t.Fatal(err)
 			}
-			testenv.Eventually(t, time.Minute, "the buckets are open", func() bool { return e.do("GET", "/healthz").status == 200 })
+			testenv.Eventually(t, time.Minute, "the buckets are open", func() bool {
+				return e.do("GET", "/healthz").status == 200
+			})
 			if got := e.do("GET", "/").status; got != http.StatusTooManyRequests {
 				t.Errorf("afterwards: %d, want 429: the bucket is kept", got)
 			}

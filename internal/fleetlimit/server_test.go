@@ -30,7 +30,8 @@ func TestIdleConnectionsOfAllWorkersFit(t *testing.T) {
 func TestInvalidLinesOfWorkers(t *testing.T) {
 	s := &Server{client: NewClient(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1}), Now)}
 	for line, invalid := range map[string]bool{
-		"": true, "lease": true, "lease r 1 1000000 3 6b": true, "lease r 1 1000000 3 6b 1": true, "lease r 1 1000000 3 6b x 1": true,
+		"": true, "lease": true, "lease r 1 1000000 3 6b": true, "lease r 1 1000000 3 6b 1": true,
+		"lease r 1 1000000 3 6b x 1": true,
 		"lease r 0 1000000 3 6b 1 1": true, "lease r 1 0 3 6b 1 1": true, "lease r 1 1000000 -1 6b 1 1": true,
 		"lease r 1 1000000 3 6 1 1": true, "lease r 1 1000000 3 xy 1 1": true, "spend r 1 1000000 3 6b 1 1": true,
 		"return r 1 1000000 3 6b 1 5": true, "return r 1 1000000 3 6b 1 x 7 id": true,
