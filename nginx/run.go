@@ -291,6 +291,7 @@ func serve(ctx context.Context, bin binary, c Config) error {
 	for ctx.Err() == nil {
 		select {
 		case err := <-ended:
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGQUIT) // workers outlive a master that was killed
 			return fmt.Errorf("edge: nginx exited: %w", cmp.Or(err, errors.New("exit status 0")))
 		case <-poll.C:
 			if pid, err := readPID(c.Prefix); err == nil && pid == cmd.Process.Pid {

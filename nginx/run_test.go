@@ -416,6 +416,32 @@ func TestStopEndsAfterGrace(t *testing.T) {
 	}
 }
 
+// When the master is killed, Run returns an error, and its workers end: they would keep the port.
+func TestWorkersEndWithTheirMaster(t *testing.T) {
+	c := Config{Shared: settings("127.0.0.1:1"), Listen: testenv.FreeAddress(t), Workers: 2, Log: &testenv.Buffer{}}
+	c.Prefix = filepath.Join(t.TempDir(), "edge")
+	listening, ended := make(chan struct{}), make(chan error, 1)
+	c.Listening = func() { close(listening) }
+	go func() { ended <- c.Run(t.Context()) }()
+	select {
+	case <-listening:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	_, master, err := running(c.Prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	workerOf(t, master.Pid)
+	if err := master.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "nginx exited: signal: killed") {
+		t.Errorf("the edge ended with %v", err)
+	}
+	testenv.Eventually(t, time.Minute, "the port is free", func() bool { return !isInUse(t.Context(), c.Listen) })
+}
+
 func TestTheEmbeddedFilesRunAnywhere(t *testing.T) {
 	e := startEdge(t, open, func(c *Config) { c.Root, c.Policy = "", "" })
 	if got := e.do("GET", "/"); got.status != 200 || got.header.Get("RateLimit-Policy") != `"ip";q=41;w=3` {
