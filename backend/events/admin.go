@@ -163,12 +163,12 @@ func (d *Admin) DeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLette
 }
 
 // Retry requests that a consumer of the group handles a dead letter again. It is idempotent. Errors: ErrNoGroup,
-// sale.ErrNotFound, a *sale.InvalidError for a bad name.
+// ErrNoDeadLetter, a *sale.InvalidError for a bad name.
 func (d *Admin) Retry(ctx context.Context, group, eventID string) error {
 	return d.settle(ctx, group, eventID, d.store.RetryDeadLetter)
 }
 
-// Drop deletes a dead letter. It is idempotent. Errors: ErrNoGroup, sale.ErrNotFound; sale.ErrConflict while the dead
+// Drop deletes a dead letter. It is idempotent. Errors: ErrNoGroup, ErrNoDeadLetter; sale.ErrConflict while the dead
 // letter is being retried; a *sale.InvalidError for a bad name.
 func (d *Admin) Drop(ctx context.Context, group, eventID string) error {
 	return d.settle(ctx, group, eventID, d.store.DropDeadLetter)

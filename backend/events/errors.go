@@ -19,6 +19,9 @@ var ErrRemoved = errors.New("the group was removed")
 // ErrNoGroup reports that no group has this name, in SQL or Redis. It wraps sale.ErrNotFound.
 var ErrNoGroup = fmt.Errorf("there is no group of this name: %w", sale.ErrNotFound)
 
+// ErrNoDeadLetter reports that a group has no dead letter of this event. It wraps sale.ErrNotFound.
+var ErrNoDeadLetter = fmt.Errorf("there is no such dead letter: %w", sale.ErrNotFound)
+
 // wrap adds the operation to err, and sale.ErrUnavailable where Redis is the cause.
 func wrap(operation string, err error) error {
 	switch {

@@ -120,7 +120,7 @@ const (
 
 // RetryDeadLetter requests that a consumer handles a dead letter again, and logs it with the actor and the reason of
 // the context. It is idempotent: a dead letter that no longer exists after its retry is a success. Error:
-// sale.ErrNotFound.
+// ErrNoDeadLetter.
 func (s *Store) RetryDeadLetter(ctx context.Context, group, eventID string) error {
 	request := "UPDATE event_dead_letters SET retry = 1, leased_until = CASE WHEN leased_until > " + s.db.Dialect().Now +
 		" THEN leased_until END WHERE group_name = $1 AND event_id = $2 AND retry = 0"
@@ -128,7 +128,7 @@ func (s *Store) RetryDeadLetter(ctx context.Context, group, eventID string) erro
 }
 
 // DropDeadLetter deletes a dead letter, and logs it with the actor and the reason of the context. It is idempotent.
-// Errors: sale.ErrNotFound; sale.ErrConflict while it is being retried.
+// Errors: ErrNoDeadLetter; sale.ErrConflict while it is being retried.
 func (s *Store) DropDeadLetter(ctx context.Context, group, eventID string) error {
 	drop := `DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id = $2
 		AND (leased_until IS NULL OR leased_until < ` + s.db.Dialect().Now + ")"
@@ -138,7 +138,7 @@ func (s *Store) DropDeadLetter(ctx context.Context, group, eventID string) error
 
 // changeDeadLetter runs a statement and, if it changed the dead letter, logs the action. It returns the error unchanged
 // if the dead letter exists and was not changed. If it does not exist, changeDeadLetter returns nil if an earlier call
-// with this action settled it, and sale.ErrNotFound otherwise.
+// with this action settled it, and ErrNoDeadLetter otherwise.
 func (s *Store) changeDeadLetter(ctx context.Context, action, group, eventID, statement string, unchanged error) error {
 	op := fmt.Sprintf("events: %s %s of group %s", action, eventID, group)
 	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
@@ -162,7 +162,7 @@ func (s *Store) changeDeadLetter(ctx context.Context, action, group, eventID, st
 		}
 		last, err := lastSettled(ctx, c, group, eventID)
 		if err == nil && last != action {
-			err = sale.ErrNotFound
+			err = ErrNoDeadLetter
 		}
 		return err
 	})

@@ -115,7 +115,7 @@ func eventLetters(t *testing.T, e *env) {
 		"drop in another group":   e.DropDeadLetter(ctx, "none", "4.paid"),
 		"drop, group with prefix": e.DropDeadLetter(ctx, "g-2", "4.paid"),
 	} {
-		if !errors.Is(err, sale.ErrNotFound) {
+		if !errors.Is(err, events.ErrNoDeadLetter) || !errors.Is(err, sale.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -148,7 +148,7 @@ func eventLetters(t *testing.T, e *env) {
 	for id, settle := range map[string]func(context.Context, string, string) error{
 		"1.paid": e.RetryDeadLetter, "4.paid": e.DropDeadLetter,
 	} {
-		if err := settle(ctx, "g", id); !errors.Is(err, sale.ErrNotFound) {
+		if err := settle(ctx, "g", id); !errors.Is(err, events.ErrNoDeadLetter) {
 			t.Errorf("the repeated call for %s of a removed group: %v", id, err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"sluice/backend/admin/session"
 	"sluice/backend/audit"
 	"sluice/backend/events"
+	"sluice/backend/events/webhook"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
@@ -116,7 +117,12 @@ func New(cfg Config) (*httpserver.Server, error) {
 	return s, nil
 }
 
-var errNoGroup = httpserver.NewProblem(problem.NotFound, "There is no such consumer group.")
+var (
+	errNoGroup      = httpserver.NewProblem(problem.NotFound, "There is no such consumer group.")
+	errNoDeadLetter = httpserver.NewProblem(problem.NotFound, "There is no such dead letter.")
+	errNoWebhook    = httpserver.NewProblem(problem.NotFound, "There is no such webhook endpoint.")
+	errNoDelivery   = httpserver.NewProblem(problem.NotFound, "There is no such delivery.")
+)
 
 // translate returns the problem of a service's error about one thing: notFound for sale.ErrNotFound, and conflict for
 // sale.ErrConflict. It returns other errors, nil, and errors that wrap sale.ErrUnavailable as well unchanged: after an
@@ -133,7 +139,7 @@ func translate(err error, notFound, conflict *httpserver.Problem) error {
 	return err
 }
 
-// problemFor translates the errors of package admin and of consumer groups.
+// problemFor translates the errors of the packages admin, events and webhook.
 func problemFor(err error) *httpserver.Problem {
 	if pending, ok := errors.AsType[*admin.PendingError](err); ok {
 		return httpserver.NewProblem(problem.Unavailable,
@@ -146,8 +152,17 @@ func problemFor(err error) *httpserver.Problem {
 		return httpserver.NewProblem(problem.Unavailable, "The dead letters of "+plural.Named("shard", down.Shards)+
 			" cannot be read now; sluice shard list has the reason.")
 	}
-	if errors.Is(err, events.ErrNoGroup) && !errors.Is(err, sale.ErrUnavailable) {
+	switch {
+	case errors.Is(err, sale.ErrUnavailable):
+		return nil
+	case errors.Is(err, events.ErrNoGroup):
 		return errNoGroup
+	case errors.Is(err, events.ErrNoDeadLetter):
+		return errNoDeadLetter
+	case errors.Is(err, webhook.ErrNoEndpoint):
+		return errNoWebhook
+	case errors.Is(err, webhook.ErrNoDelivery):
+		return errNoDelivery
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"sluice/backend/events"
-	"sluice/backend/sale"
 	"sluice/backend/web/httpserver"
 )
 
@@ -47,7 +46,7 @@ func (h *handlers) listDeadEvents(ctx context.Context, r *request, group string)
 type deadEvent struct{ group, id string }
 
 func (r *request) deadEvent() deadEvent {
-	return deadEvent{r.group(), r.param("event", sale.ErrNotFound)}
+	return deadEvent{r.group(), r.param("event", errNoDeadLetter)}
 }
 
 // settleDeadEvent retries or drops a dead event of a group.

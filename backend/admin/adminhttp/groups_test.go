@@ -113,6 +113,11 @@ func TestGroupsAndTheirDeadLetters(t *testing.T) {
 			t.Errorf("%s: %d %s", path, got.Status, got.Body)
 		}
 	}
+	f.err = fmt.Errorf("of SQL: %w", events.ErrNoDeadLetter)
+	got := s.operate("POST", "/admin/v1/groups/points/dead/7.created/retry", "")
+	if got.Status != 404 || !strings.Contains(got.Body, "There is no such dead letter.") {
+		t.Errorf("%d %s", got.Status, got.Body)
+	}
 	for err, status := range map[error]int{sale.ErrNotFound: 404, sale.ErrConflict: 409, sale.ErrUnavailable: 503} {
 		f.err = err
 		if got := s.operate(http.MethodPost, "/admin/v1/groups/points/dead/7.created/cancel", ""); got.Status != status {

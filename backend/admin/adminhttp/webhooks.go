@@ -31,13 +31,13 @@ func (h *handlers) addWebhooks() {
 }
 
 // webhook returns the id of the endpoint in the path.
-func (r *request) webhook() string { return r.param("webhook", sale.ErrNotFound) }
+func (r *request) webhook() string { return r.param("webhook", errNoWebhook) }
 
 // delivery is the delivery of an endpoint in the path.
 type delivery struct{ endpoint, id string }
 
 func (r *request) delivery() delivery {
-	return delivery{r.webhook(), r.param("delivery", sale.ErrNotFound)}
+	return delivery{r.webhook(), r.param("delivery", errNoDelivery)}
 }
 
 func webhookJSON(e webhook.Endpoint) client.Endpoint {

@@ -192,10 +192,10 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		},
 		{"POST", one + "/redeliver", "", 200, "admin redelivers ep_1 since 2020-01-01T00:00:00Z because ", ``},
 		{"POST", one + "/redeliver", `{"since":"yesterday"}`, 400, "", `since`},
-		{"GET", "/admin/v1/webhooks/%ff", "", 404, "", `not-found`},
-		{"GET", "/admin/v1/webhooks/a%00/deliveries", "", 404, "", `not-found`},
-		{"GET", one + "/deliveries/%ff", "", 404, "", `not-found`},
-		{"GET", "/admin/v1/webhooks/%ff/deliveries/x", "", 404, "", `not-found`},
+		{"GET", "/admin/v1/webhooks/%ff", "", 404, "", `There is no such webhook endpoint.`},
+		{"GET", "/admin/v1/webhooks/a%00/deliveries", "", 404, "", `There is no such webhook endpoint.`},
+		{"GET", one + "/deliveries/%ff", "", 404, "", `There is no such delivery.`},
+		{"GET", "/admin/v1/webhooks/%ff/deliveries/x", "", 404, "", `There is no such webhook endpoint.`},
 		{"POST", "/admin/v1/webhooks/" + strings.Repeat("x", maxParam+1) + "/pause", "", 404, "", `not-found`},
 	} {
 		got := s.check(c, &f.called)
@@ -220,6 +220,14 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 			if got := s.operate("POST", path, body); got.Status != status {
 				t.Errorf("%s, %v: %d %s", path, err, got.Status, got.Body)
 			}
+		}
+	}
+	for err, detail := range map[error]string{
+		webhook.ErrNoEndpoint: "There is no such webhook endpoint.", webhook.ErrNoDelivery: "There is no such delivery.",
+	} {
+		f.err = fmt.Errorf("of SQL: %w", err)
+		if got := s.operate("POST", one+"/deliveries/x/redeliver", ""); got.Status != 404 || !strings.Contains(got.Body, detail) {
+			t.Errorf("%v: %d %s", err, got.Status, got.Body)
 		}
 	}
 	if got := s.Do("POST", "/admin/v1/webhooks", ""); got.Status != 401 {

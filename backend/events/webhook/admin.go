@@ -112,19 +112,19 @@ func (d *Admin) List(ctx context.Context) ([]Endpoint, error) {
 	return all, nil
 }
 
-// Show returns an endpoint with counts of at most MaxCounted deliveries, or sale.ErrNotFound.
+// Show returns an endpoint with counts of at most MaxCounted deliveries, or ErrNoEndpoint.
 func (d *Admin) Show(ctx context.Context, id string) (Endpoint, error) {
 	return d.store.Endpoint(ctx, id)
 }
 
 // Change changes settings. Deliveries that are already written stay unchanged. Errors: a *sale.InvalidError,
-// sale.ErrNotFound.
+// ErrNoEndpoint.
 func (d *Admin) Change(ctx context.Context, id string, s Settings) (Endpoint, error) {
 	apply := func(e *Endpoint) error { return d.apply(e, s) }
 	return d.store.ChangeEndpoint(ctx, id, "webhook.change", apply)
 }
 
-// Pause stores deliveries without sending them until Resume. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled
+// Pause stores deliveries without sending them until Resume. Errors: ErrNoEndpoint; sale.ErrConflict for a disabled
 // endpoint.
 func (d *Admin) Pause(ctx context.Context, id string) (Endpoint, error) {
 	return d.store.ChangeEndpoint(ctx, id, "webhook.pause", func(e *Endpoint) error {
@@ -137,7 +137,7 @@ func (d *Admin) Pause(ctx context.Context, id string) (Endpoint, error) {
 }
 
 // Resume sends again, also to a disabled endpoint and to one that is held back because it failed. Error:
-// sale.ErrNotFound.
+// ErrNoEndpoint.
 func (d *Admin) Resume(ctx context.Context, id string) (Endpoint, error) {
 	return d.store.ChangeEndpoint(ctx, id, "webhook.resume", func(e *Endpoint) error {
 		e.State, e.Reason = EndpointActive, ""
@@ -146,8 +146,8 @@ func (d *Admin) Resume(ctx context.Context, id string) (Endpoint, error) {
 	})
 }
 
-// Rotate gives an endpoint a new secret, and returns it; see Store.RotateSecret. Errors:
-// sale.ErrNotFound, a *sale.InvalidError.
+// Rotate gives an endpoint a new secret, and returns it; see Store.RotateSecret. Errors: ErrNoEndpoint, a
+// *sale.InvalidError.
 func (d *Admin) Rotate(ctx context.Context, id string, keep time.Duration) (secret string, err error) {
 	if keep < 0 || keep > maxSecrets {
 		return "", sale.Invalid("keep", "must be between 0s and "+duration.Text(maxSecrets))
@@ -156,13 +156,13 @@ func (d *Admin) Rotate(ctx context.Context, id string, keep time.Duration) (secr
 	return secret, d.store.RotateSecret(ctx, id, secret, keep)
 }
 
-// Remove deletes an endpoint with all its deliveries. It is idempotent. Error: sale.ErrNotFound.
+// Remove deletes an endpoint with all its deliveries. It is idempotent. Error: ErrNoEndpoint.
 func (d *Admin) Remove(ctx context.Context, id string) error {
 	return d.store.RemoveEndpoint(ctx, id)
 }
 
 // Ping sends one test delivery immediately, also to a paused endpoint. The outcome is in the log of the returned
-// delivery. Errors: sale.ErrNotFound; sale.ErrConflict for a disabled endpoint.
+// delivery. Errors: ErrNoEndpoint; sale.ErrConflict for a disabled endpoint.
 func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err error) {
 	e, err := d.store.uncounted(ctx, id)
 	if err != nil {
@@ -179,7 +179,7 @@ func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err err
 	return ping.ID, err
 }
 
-// Deliveries returns one page of an endpoint's deliveries, the newest first. Error: sale.ErrNotFound.
+// Deliveries returns one page of an endpoint's deliveries, the newest first. Error: ErrNoEndpoint.
 func (d *Admin) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error) {
 	if _, err := d.store.uncounted(ctx, q.EndpointID); err != nil {
 		return nil, err
@@ -187,17 +187,17 @@ func (d *Admin) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, er
 	return d.store.Deliveries(ctx, q)
 }
 
-// Delivery returns a delivery of an endpoint with its attempts. Error: sale.ErrNotFound.
+// Delivery returns a delivery of an endpoint with its attempts. Error: ErrNoDelivery.
 func (d *Admin) Delivery(ctx context.Context, endpointID, id string) (Delivery, []DeliveryAttempt, error) {
 	found, log, err := d.store.Delivery(ctx, id)
 	if err == nil && found.EndpointID != endpointID {
-		err = sale.ErrNotFound
+		err = ErrNoDelivery
 	}
 	return found, log, err
 }
 
-// Redeliver sends a delivery again in any state, with the same id and body. Errors: sale.ErrNotFound;
-// sale.ErrConflict for a disabled endpoint.
+// Redeliver sends a delivery again in any state, with the same id and body. Errors: ErrNoEndpoint,
+// ErrNoDelivery; sale.ErrConflict for a disabled endpoint.
 func (d *Admin) Redeliver(ctx context.Context, endpointID, id string) error {
 	return d.store.Redeliver(ctx, endpointID, id)
 }

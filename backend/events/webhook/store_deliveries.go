@@ -101,7 +101,7 @@ func (s *Store) DueEndpoints(ctx context.Context, served []string) ([]string, er
 
 // LeaseDeliveries leases up to limit due deliveries of an endpoint with positions up to upTo, at most the first waiting
 // one of each sequence, and returns them with the endpoint. A lease that expires, by the database's clock, makes a
-// delivery available again; see leaseBound for how long it may wait then. Error: sale.ErrNotFound.
+// delivery available again; see leaseBound for how long it may wait then. Error: ErrNoEndpoint.
 func (s *Store) LeaseDeliveries(
 	ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int,
 ) (e Endpoint, leased []Delivery, err error) {

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -94,19 +95,30 @@ func scanEndpoint(row store.Scanner) (e Endpoint, err error) {
 	return e, err
 }
 
-// checkID returns sale.ErrNotFound for an id that no row can have: PostgreSQL rejects a query with such a text.
-func checkID(id string) error {
-	if id != store.Text(id) {
-		return sale.ErrNotFound
+// ErrNoEndpoint reports that no endpoint has the id, and ErrNoDelivery that the endpoint has no delivery with the id.
+// Both wrap sale.ErrNotFound.
+var (
+	ErrNoEndpoint = fmt.Errorf("there is no such endpoint: %w", sale.ErrNotFound)
+	ErrNoDelivery = fmt.Errorf("there is no such delivery: %w", sale.ErrNotFound)
+)
+
+// missing returns none instead of sale.ErrNotFound, and other errors unchanged.
+func missing(err, none error) error {
+	if errors.Is(err, sale.ErrNotFound) {
+		return none
 	}
-	return nil
+	return err
 }
 
+// isID reports whether a row can have an id. PostgreSQL rejects a query with another text.
+func isID(id string) bool { return id == store.Text(id) }
+
 func readEndpoint(ctx context.Context, c store.Conn, id, lock string) (Endpoint, error) {
-	if err := checkID(id); err != nil {
-		return Endpoint{}, err
+	if !isID(id) {
+		return Endpoint{}, ErrNoEndpoint
 	}
-	return store.GetRow(ctx, c, scanEndpoint, selectEndpoints(c.Dialect())+" WHERE id = $1"+lock, id)
+	e, err := store.GetRow(ctx, c, scanEndpoint, selectEndpoints(c.Dialect())+" WHERE id = $1"+lock, id)
+	return e, missing(err, ErrNoEndpoint)
 }
 
 // AddEndpoint stores a new endpoint (ID, URL, Title, Secret, Types, Sales, Strict) and logs it with the actor of the
@@ -150,7 +162,7 @@ func asInt(b bool) int {
 	return 0
 }
 
-// Endpoint returns an endpoint with counts of at most MaxCounted deliveries, or sale.ErrNotFound.
+// Endpoint returns an endpoint with counts of at most MaxCounted deliveries, or ErrNoEndpoint.
 func (s *Store) Endpoint(ctx context.Context, id string) (Endpoint, error) {
 	e, err := s.uncounted(ctx, id)
 	if err == nil {
@@ -200,7 +212,7 @@ func countFirst(ctx context.Context, c store.Conn, e *Endpoint, limit int64) err
 
 // ChangeEndpoint calls change, which may modify the URL, Title, Types, Sales, State, Reason and Revision of an
 // endpoint, stores the result, logs the action, and returns the result with counts of at most MaxCounted deliveries, in
-// one transaction. An endpoint with a new Revision is no longer failing. Errors: sale.ErrNotFound; those of change.
+// one transaction. An endpoint with a new Revision is no longer failing. Errors: ErrNoEndpoint; those of change.
 func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change func(*Endpoint) error) (Endpoint, error) {
 	op := fmt.Sprintf("webhook: %s %s", action, id)
 	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (Endpoint, error) {
@@ -240,7 +252,7 @@ func resetFailures(ctx context.Context, c store.Conn, id string) error {
 }
 
 // RotateSecret sets a new secret for an endpoint. The old secret also signs, for the duration keep, and so do secrets
-// of earlier rotations until their time. If keep is 0, no other secret signs any more. Errors: sale.ErrNotFound;
+// of earlier rotations until their time. If keep is 0, no other secret signs any more. Errors: ErrNoEndpoint;
 // sale.ErrConflict if maxOldSecrets old secrets still sign.
 func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.Duration) error {
 	return s.db.Update(ctx, "webhook: rotate secret of endpoint "+id, func(ctx context.Context, c store.Conn) error {
@@ -273,18 +285,18 @@ func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.D
 const removedEndpoint = "webhook.remove" // in the action log
 
 // RemoveEndpoint deletes an endpoint. Its deliveries and their attempts are deleted by the next PruneDeliveries. It is
-// idempotent: an endpoint that an earlier call removed is a success. Error: sale.ErrNotFound.
+// idempotent: an endpoint that an earlier call removed is a success. Error: ErrNoEndpoint.
 func (s *Store) RemoveEndpoint(ctx context.Context, id string) error {
 	return s.db.Update(ctx, "webhook: remove endpoint "+id, func(ctx context.Context, c store.Conn) error {
-		if err := checkID(id); err != nil {
-			return err
+		if !isID(id) {
+			return ErrNoEndpoint
 		}
 		n, err := c.Exec(ctx, "DELETE FROM webhook_endpoints WHERE id = $1", id)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return store.RequireLogged(ctx, c, removedEndpoint, id)
+			return missing(store.RequireLogged(ctx, c, removedEndpoint, id), ErrNoEndpoint)
 		}
 		return store.AppendLog(ctx, c, removedEndpoint, id, "")
 	})

@@ -80,7 +80,7 @@ func webhookEndpoints(t *testing.T, e *env) {
 	_, err6 := e.RedeliverFailed(e.ctx, "a", time.Time{}, 1)
 	err7, err8 := e.RotateSecret(e.ctx, "a", "s", 0), e.Redeliver(e.ctx, "a", "nothing")
 	for i, err := range []error{err, err2, err3, err4, err5, err6, err7, err8} {
-		if !errors.Is(err, sale.ErrNotFound) {
+		if !errors.Is(err, ErrNoEndpoint) {
 			t.Errorf("call %d on an unknown endpoint: %v", i, err)
 		}
 	}

@@ -62,14 +62,14 @@ type DeliveryAttempt struct {
 	Answer  string    `json:"answer"`          // the beginning of the response
 }
 
-// Delivery returns a delivery and its last 100 attempts, oldest first, or sale.ErrNotFound.
+// Delivery returns a delivery and its last 100 attempts, oldest first, or ErrNoDelivery.
 func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts []DeliveryAttempt, err error) {
 	err = s.db.View(ctx, "webhook: delivery "+id, func(ctx context.Context, c store.Conn) error {
-		if err := checkID(id); err != nil {
-			return err
+		if !isID(id) {
+			return ErrNoDelivery
 		}
 		if d, err = store.GetRow(ctx, c, scanDelivery, selectDeliveries(c.Dialect())+" WHERE id = $1", id); err != nil {
-			return err
+			return missing(err, ErrNoDelivery)
 		}
 		attempts, err = store.Select(ctx, c, func(row store.Scanner) (a DeliveryAttempt, err error) {
 			var ms int64
@@ -85,12 +85,12 @@ func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts [
 }
 
 // Redeliver makes a delivery of an endpoint due now, in any state, and logs it with the actor and the reason of the
-// context. A delivery that is being sent is left unchanged, and nothing is logged. Errors: sale.ErrNotFound;
-// sale.ErrConflict if the endpoint is disabled.
+// context. A delivery that is being sent is left unchanged, and nothing is logged. Errors: ErrNoEndpoint,
+// ErrNoDelivery; sale.ErrConflict if the endpoint is disabled.
 func (s *Store) Redeliver(ctx context.Context, endpointID, id string) error {
 	return s.db.Update(ctx, "webhook: redeliver "+id, func(ctx context.Context, c store.Conn) error {
-		if err := checkID(id); err != nil {
-			return err
+		if !isID(id) {
+			return ErrNoDelivery
 		}
 		if err := lockEnabled(ctx, c, endpointID); err != nil {
 			return err
@@ -101,7 +101,8 @@ func (s *Store) Redeliver(ctx context.Context, endpointID, id string) error {
 			", ended_at = NULL, leased_until = NULL"+which+" AND (leased_until IS NULL OR leased_until <= "+now+")",
 			id, endpointID)
 		if err == nil && n == 0 { // it is being sent, or does not exist
-			return store.Get(ctx, c, []any{&n}, "SELECT number FROM webhook_deliveries"+which, id, endpointID)
+			err = store.Get(ctx, c, []any{&n}, "SELECT number FROM webhook_deliveries"+which, id, endpointID)
+			return missing(err, ErrNoDelivery)
 		}
 		if err != nil {
 			return err

@@ -37,7 +37,7 @@ func holdFor(failures int64) time.Duration {
 
 // RecordResults stores the results of deliveries of one endpoint, in one transaction. A delivery that another sender
 // has leased since, that was made due again, or that has its result, is left unchanged, but its attempt is recorded;
-// lost counts these deliveries. So a call may be repeated. Error: sale.ErrNotFound.
+// lost counts these deliveries. So a call may be repeated. Error: ErrNoEndpoint.
 func (s *Store) RecordResults(ctx context.Context, endpointID string, results []Result) (lost int, err error) {
 	list := newResultList(results)
 	op := "webhook: record results of endpoint " + endpointID

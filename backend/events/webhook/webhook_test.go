@@ -270,13 +270,17 @@ func TestAdminRejectsInvalidSettingsAndUnknownIDs(t *testing.T) {
 			err9 := admin.Remove(t.Context(), id)
 			err10 := admin.Redeliver(t.Context(), e.ID, id)
 			for i, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8, err9, err10} {
-				if !errors.Is(err, sale.ErrNotFound) {
+				want := ErrNoEndpoint
+				if i == 6 || i == 9 {
+					want = ErrNoDelivery
+				}
+				if !errors.Is(err, want) || !errors.Is(err, sale.ErrNotFound) {
 					t.Errorf("%q, %d: %v", id, i+1, err)
 				}
 			}
 		}
 		other := admin.add(t, Settings{}, false)
-		if err := admin.Redeliver(t.Context(), other.ID, ping); !errors.Is(err, sale.ErrNotFound) {
+		if err := admin.Redeliver(t.Context(), other.ID, ping); !errors.Is(err, ErrNoDelivery) {
 			t.Errorf("another endpoint's delivery: %v", err)
 		}
 	})
