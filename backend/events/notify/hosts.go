@@ -11,22 +11,26 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// hosts bounds the concurrent requests to each push service. It is safe for concurrent use.
+// hosts bounds the concurrent requests to each push service, and those to all push services that may hang. It is safe
+// for concurrent use.
 type hosts struct {
-	mu     sync.Mutex
-	byName map[string]*host // also unused ones, until another host is added
+	mu      sync.Mutex
+	byName  map[string]*host // also unused ones, until another host is added
+	suspect *semaphore.Weighted
+	delay   time.Time // end of the delay of the last message that got no slot of suspect
 }
 
 type host struct {
 	*semaphore.Weighted
-	users int       // messages that wait for a slot or have one
-	busy  time.Time // until then no message waits for a slot, because one has waited and got none
-	delay time.Time // end of the delay of the last message that got no slot
+	users  int       // messages that wait for a slot or have one
+	busy   time.Time // until then no message waits for a slot, because one has waited and got none
+	delay  time.Time // end of the delay of the last message that got no slot
+	prompt time.Time // until then it is not suspect, because its last request was short
 }
 
 // unused reports whether a host has neither messages nor state that the next message needs.
 func (at *host) unused(now time.Time) bool {
-	return at.users == 0 && now.After(at.busy) && now.After(at.delay)
+	return at.users == 0 && now.After(at.busy) && now.After(at.delay) && now.After(at.prompt)
 }
 
 const (
@@ -36,14 +40,29 @@ const (
 	// hostSpacing is the interval at which messages return to a busy push service. It bounds the statements for a large
 	// backlog.
 	hostSpacing = hostWait / concurrency
+	// perSuspects is the number of concurrent requests to all suspect push services together. Buyers choose the hosts, so
+	// any number of them may hang.
+	perSuspects = concurrency / 4
+	// promptFor is how long a push service is not suspect after a request that took less than hostWait.
+	promptFor = 10 * time.Minute
 )
 
-// acquire waits for one of perHost slots of an endpoint's host, and returns the function that releases it. If there is
-// no slot within the duration wait, or immediately if the host is busy, release is nil, and delay is added to the wait
-// until the next attempt. It grows by hostSpacing with each message, so that the messages do not return together.
-func (h *hosts) acquire(
-	ctx context.Context, endpoint string, wait time.Duration,
-) (release func(), delay time.Duration) {
+func newHosts() *hosts {
+	return &hosts{byName: map[string]*host{}, suspect: semaphore.NewWeighted(perSuspects)}
+}
+
+// slot is the permission to send one message to a push service.
+type slot struct {
+	hosts   *hosts
+	at      *host
+	suspect bool // it also takes one of the slots of suspect push services
+}
+
+// acquire waits for one of perHost slots of an endpoint's host. If there is none within the duration wait, or
+// immediately if the host is busy, the slot is nil, and delay is added to the wait until the next attempt. The same
+// applies to a suspect host while there are perSuspects requests. The delay grows by hostSpacing with each message, so
+// that the messages do not return together.
+func (h *hosts) acquire(ctx context.Context, endpoint string, wait time.Duration) (s *slot, delay time.Duration) {
 	name := ""
 	if u, err := url.Parse(endpoint); err == nil {
 		name = strings.ToLower(u.Host)
@@ -65,22 +84,50 @@ func (h *hosts) acquire(
 		defer cancel()
 		acquired = at.Acquire(waiting, 1) == nil
 	}
-	if !acquired {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		at.users--
-		now = time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now = time.Now()
+	suspect := !now.Before(at.prompt)
+	switch {
+	case !acquired:
 		if !busy && ctx.Err() == nil {
 			at.busy = now.Add(hostBusy)
 		}
-		delay = max(at.delay.Sub(now), 0)
-		at.delay = now.Add(delay + hostSpacing)
-		return nil, delay
-	}
-	return func() {
+		delay = postpone(&at.delay, now)
+	case suspect && !h.suspect.TryAcquire(1):
 		at.Release(1)
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		at.users--
-	}, 0
+		delay = postpone(&h.delay, now)
+	default:
+		return &slot{h, at, suspect}, 0
+	}
+	at.users--
+	return nil, delay
+}
+
+// postpone returns the delay of a message behind those that were postponed before, the last of them until the time
+// last.
+func postpone(last *time.Time, now time.Time) time.Duration {
+	delay := max(last.Sub(now), 0)
+	*last = now.Add(delay + hostSpacing)
+	return delay
+}
+
+// ended records the duration of the slot's request.
+func (s *slot) ended(took time.Duration) {
+	s.hosts.mu.Lock()
+	defer s.hosts.mu.Unlock()
+	s.at.prompt = time.Time{}
+	if took < hostWait {
+		s.at.prompt = time.Now().Add(promptFor)
+	}
+}
+
+func (s *slot) release() {
+	s.at.Release(1)
+	if s.suspect {
+		s.hosts.suspect.Release(1)
+	}
+	s.hosts.mu.Lock()
+	defer s.hosts.mu.Unlock()
+	s.at.users--
 }

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,50 +11,90 @@ import (
 // the other. They return one after the other.
 func TestMessagesToABusyHostDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := hosts{byName: map[string]*host{}}
+		h := newHosts()
 		begun := time.Now()
-		acquire := func() (release func(), delay, waited time.Duration) {
+		acquire := func() (s *slot, delay, waited time.Duration) {
 			from := time.Now()
-			release, delay = h.acquire(t.Context(), "https://Push.example/1", hostWait)
-			return release, delay, time.Since(from)
+			s, delay = h.acquire(t.Context(), "https://Push.example/1", hostWait)
+			return s, delay, time.Since(from)
 		}
-		var releases []func()
+		var slots []*slot
 		for range perHost {
-			release, _, _ := acquire()
-			releases = append(releases, release)
+			s, _, _ := acquire()
+			slots = append(slots, s)
 		}
 		for n := range 1000 {
-			release, delay, waited := acquire()
-			if release != nil || delay != time.Duration(n)*hostSpacing || (waited > 0) != (n == 0) {
+			s, delay, waited := acquire()
+			if s != nil || delay != time.Duration(n)*hostSpacing || (waited > 0) != (n == 0) {
 				t.Fatalf("message %d beyond %d waited %s, and is delayed by %s", n, perHost, waited, delay)
 			}
 		}
 		if time.Since(begun) != hostWait {
 			t.Errorf("the messages waited %s", time.Since(begun))
 		}
-		for _, release := range releases { // as their results are stored together
-			release()
+		for _, s := range slots { // as their results are stored together
+			s.release()
 		}
-		for i := range releases {
-			if releases[i], _, _ = acquire(); releases[i] == nil {
+		for i := range slots {
+			if slots[i], _, _ = acquire(); slots[i] == nil {
 				t.Fatal("a message does not get a free slot of a busy host")
 			}
 		}
-		if release, delay, waited := acquire(); release != nil || delay != 1000*hostSpacing || waited > 0 {
+		if s, delay, waited := acquire(); s != nil || delay != 1000*hostSpacing || waited > 0 {
 			t.Errorf("after all slots were free, a message waited %s, and is delayed by %s", waited, delay)
 		}
 		<-time.After(hostBusy)
-		if release, _, waited := acquire(); release != nil || waited != hostWait {
+		if s, _, waited := acquire(); s != nil || waited != hostWait {
 			t.Errorf("after %s a message waited %s", hostBusy, waited)
 		}
-		for _, release := range releases {
-			release()
+		for _, s := range slots {
+			s.release()
 		}
 		<-time.After(2 * hostBusy)
 		other, _ := h.acquire(t.Context(), "https://other.example/1", hostWait)
-		other()
+		other.release()
 		if len(h.byName) != 1 {
 			t.Errorf("%d hosts are stored, want that of the last message", len(h.byName))
+		}
+	})
+}
+
+// Buyers choose the hosts, so any number of them may hang. They leave most of the slots to push services that respond.
+func TestHangingHostsDoNotDelayPromptOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHosts()
+		begun := time.Now()
+		acquire := func(name string) (*slot, time.Duration) {
+			return h.acquire(t.Context(), "https://"+name+".example/1", hostWait)
+		}
+		prompt, _ := acquire("prompt")
+		prompt.ended(hostWait - 1)
+		prompt.release()
+		var hanging []*slot
+		for n := range 2 * concurrency {
+			if s, _ := acquire(fmt.Sprint("hangs-", n%100)); s != nil {
+				hanging = append(hanging, s)
+			}
+		}
+		if len(hanging) != perSuspects || time.Since(begun) > 0 {
+			t.Errorf("%d messages to hosts that hang have slots after %s", len(hanging), time.Since(begun))
+		}
+		if s, delay := acquire("new"); s != nil || delay != (2*concurrency-perSuspects)*hostSpacing {
+			t.Errorf("the next message to a new host: slot %v, delayed by %s", s != nil, delay)
+		}
+		if prompt, _ = acquire("prompt"); prompt == nil {
+			t.Fatal("a host that has responded promptly gets no slot")
+		}
+		prompt.ended(hostWait)
+		prompt.release()
+		if s, _ := acquire("prompt"); s != nil {
+			t.Error("a host whose last request took long is not suspect")
+		}
+		for _, s := range hanging {
+			s.release()
+		}
+		if s, _ := acquire("prompt"); s == nil {
+			t.Error("a suspect host gets no slot although none is used")
 		}
 	})
 }

@@ -18,12 +18,14 @@ func (s *Service) attempt(ctx context.Context, v Message) Result {
 	var retryAfter time.Duration
 	if err == nil {
 		var delay time.Duration
-		r.release, delay = s.hosts.acquire(ctx, v.Subscription.Endpoint, min(hostWait, s.cfg.Hold/4))
-		if r.release == nil {
+		r.slot, delay = s.hosts.acquire(ctx, v.Subscription.Endpoint, min(hostWait, s.cfg.Hold/4))
+		if r.slot == nil {
 			r.Outcome, r.Wait = Released, s.backoff(1)+delay
 			return r
 		}
+		began := time.Now()
 		outcome, retryAfter, err = s.send(ctx, v.Subscription, e, left)
+		r.slot.ended(time.Since(began))
 	}
 	if err != nil && ctx.Err() != nil { // interrupted by a stop: not a failure of the push service
 		r.Outcome = Released
@@ -85,8 +87,8 @@ func (s *Service) record(work context.Context, results []Result) {
 	})
 	expired := 0
 	for _, r := range results {
-		if r.release != nil {
-			r.release()
+		if r.slot != nil {
+			r.slot.release()
 		}
 		if r.Outcome == Expired {
 			expired++

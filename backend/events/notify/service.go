@@ -70,14 +70,14 @@ type Service struct {
 	store    *Store
 	cfg      Config
 	queued   loop.Wake
-	hosts    hosts
+	hosts    *hosts
 	attempts *prometheus.CounterVec // by outcome
 }
 
 // New returns a Service. It panics if another one has registered its metrics with the same Registerer.
 func New(db *Store, cfg Config) *Service {
 	return &Service{
-		store: db, cfg: cfg.withDefaults(), queued: loop.NewWake(), hosts: hosts{byName: map[string]*host{}},
+		store: db, cfg: cfg.withDefaults(), queued: loop.NewWake(), hosts: newHosts(),
 		attempts: newAttempts(cfg.Registerer),
 	}
 }

@@ -29,7 +29,7 @@ type Result struct {
 	Outcome Outcome
 	Wait    time.Duration // until the next attempt, after Failed and Released
 
-	release func() // of the host's slot; nil: none
+	slot *slot // nil: none
 }
 
 // messageKey identifies a message.
