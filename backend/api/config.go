@@ -6,7 +6,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -39,11 +38,11 @@ type Config struct {
 	Points      Points                   // nil: points are not configured and get 503
 	SaleChanges *salechange.Hub          // nil: event streams and edges learn of changes by polling
 
-	Live          *notify.Live                       // nil: event streams of orders get 503
-	Subscriptions Subscriptions                      // nil: Web Push is not configured and gets 503
-	PushKey       string                             // public VAPID key; required with Subscriptions
-	CheckPushURL  func(raw string) (*url.URL, error) // validates endpoints of browsers; required with Subscriptions
-	Pages         *buyer.Pages                       // nil: no pages for browsers
+	Live          *notify.Live           // nil: event streams of orders get 503
+	Subscriptions Subscriptions          // nil: Web Push is not configured and gets 503
+	PushKey       string                 // public VAPID key; required with Subscriptions
+	CheckPushURL  func(raw string) error // validates endpoints of browsers; required with Subscriptions
+	Pages         *buyer.Pages           // nil: no pages for browsers
 
 	// bound of one decision, which continues if the client disconnects; 0: 2 s
 	AdmitTimeout time.Duration

@@ -2,7 +2,6 @@ package api
 
 import (
 	"errors"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -96,7 +95,7 @@ func (h *handlers) pushBuyer(c *fiber.Ctx) (string, error) {
 
 // readSubscription reads the result of PushSubscription.toJSON() in browsers, with the buyer's language. The error
 // names all invalid fields.
-func readSubscription(c *fiber.Ctx, checkURL func(string) (*url.URL, error)) (s notify.Subscription, err error) {
+func readSubscription(c *fiber.Ctx, checkURL func(string) error) (s notify.Subscription, err error) {
 	o, err := httpserver.ReadObject(c)
 	if err != nil {
 		return s, err

@@ -77,6 +77,10 @@ func TestSubscriptionsOfABuyer(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.Status, a.Body)
 		}
 	}
+	a = s.Do("POST", path, strings.Replace(good, "https://", "ftp://", 1), ann, asJSON)
+	if want := `"errors":[{"field":"endpoint","detail":"must begin with https://"}]`; !strings.Contains(a.Body, want) {
+		t.Errorf("with another protocol: %s", a.Body)
+	}
 	a = s.Do("POST", path, `{"keys":{"auth":"`+auth+`"},"lang":"tlh"}`, ann, asJSON)
 	if want := `[{"field":"endpoint","detail":"must be set"},{"field":"keys.p256dh","detail":"must be set"},` +
 		`{"field":"lang","detail":"must be en or zh"}]`; !strings.Contains(a.Body, want) {

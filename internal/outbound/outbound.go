@@ -117,7 +117,7 @@ func (c *Client) transport(guard *ssrf.Guardian) *http.Transport {
 // a secret; they wrap ErrRefused if the URL or address is not allowed.
 func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	if err := c.check(req.URL); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: the URL %w", ErrRefused, err)
 	}
 	late := fmt.Errorf("no complete response within %s", c.cfg.Timeout)
 	ctx, cancel := context.WithTimeoutCause(req.Context(), c.cfg.Timeout, late)

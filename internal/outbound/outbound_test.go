@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,7 +30,7 @@ func TestCheckURL(t *testing.T) {
 		"https://[2606:2800:220:1::1]:443/", "https://xn--caf-dma.example",
 		"HTTPS://SHOP.example/", "https://shop.example:80/",
 	} {
-		if _, err := strict.CheckURL(good); err != nil {
+		if err := strict.CheckURL(good); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
 	}
@@ -63,10 +64,10 @@ func TestCheckURL(t *testing.T) {
 		{"https://[64:ff9b::7f00:1]/", "address"}, {"https://[64:ff9b:1::a00:1]/", "address"},
 		{"https://[ff02::1]/", "address"}, {"https://[2001:db8::1]/", "address"}, {"https://[2001::1]/", "address"},
 	} {
-		u, err := strict.CheckURL(c.url)
-		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.why) || strings.Contains(err.Error(), "\n") ||
-			strings.Contains(err.Error(), "pass@") {
-			t.Errorf("%q: %v, %v; want a refusal with %q", c.url, u, err, c.why)
+		err := strict.CheckURL(c.url)
+		if err == nil || !strings.Contains(err.Error(), c.why) || strings.ContainsAny(err.Error(), "\n@") ||
+			!slices.Contains([]string{"must", "has", "is"}, strings.Fields(err.Error())[0]) {
+			t.Errorf("%q: %v; want an error with %q", c.url, err, c.why)
 		}
 	}
 	for u, ok := range map[string]bool{
@@ -75,7 +76,7 @@ func TestCheckURL(t *testing.T) {
 		"https://192.168.0.1/": false, "http://93.184.216.34/": false, "https://[::ffff:10.0.0.1]/": true,
 		"http://169.254.169.254/": false,
 	} {
-		if _, err := local.CheckURL(u); (err == nil) != ok {
+		if err := local.CheckURL(u); (err == nil) != ok {
 			t.Errorf("with private networks allowed, %s: %v", u, err)
 		}
 	}
@@ -251,7 +252,7 @@ func TestRebindingToAPrivateAddressIsRefused(t *testing.T) {
 		},
 	)
 	u := "http://shop.example:" + port + "/"
-	if _, err := c.CheckURL(u); err != nil {
+	if err := c.CheckURL(u); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := get(t, c, u); !errors.Is(err, ErrRefused) {
@@ -270,7 +271,7 @@ func TestRebindingToAPrivateAddressIsRefused(t *testing.T) {
 func TestPublicAddressIsRefusedForHTTP(t *testing.T) {
 	c := New(Config{AllowPrivate: loopback, Resolver: answering(t, "93.184.216.34"), Timeout: 2 * time.Second})
 	const u = "http://shop.example:8080/"
-	if _, err := c.CheckURL(u); err != nil {
+	if err := c.CheckURL(u); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := get(t, c, u); !errors.Is(err, ErrRefused) {

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -11,46 +12,48 @@ import (
 
 const maxURL = 2048 // bytes
 
-// CheckURL parses a URL and checks whether it is allowed. The addresses of a host name are checked when Do connects.
-// The error is a single line that wraps ErrRefused.
-func (c *Client) CheckURL(raw string) (*url.URL, error) {
+// CheckURL checks whether a URL is allowed. The addresses of a host name are checked when Do connects. The error is a
+// single line that continues a sentence about the URL, such as "must begin with https://".
+func (c *Client) CheckURL(raw string) error {
 	if len(raw) > maxURL {
-		return nil, refused("must have at most %d bytes", maxURL)
+		return fmt.Errorf("must have at most %d bytes", maxURL)
 	}
 	for i := range len(raw) {
 		if raw[i] <= ' ' || raw[i] > '~' || raw[i] == '\\' {
-			return nil, refused("must be printable ASCII without spaces and backslashes: encode host names as xn--..., and " +
-				"the rest as %%XX")
+			return errors.New("must be printable ASCII without spaces and backslashes: encode host names as xn--..., and " +
+				"the rest as %XX")
 		}
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return nil, refused("is not a URL")
+		return errors.New("is not a URL")
 	}
 	if strings.Contains(raw, "#") {
-		return nil, refused("must have no fragment (#...)")
+		return errFragment
 	}
-	return u, c.check(u)
+	return c.check(u)
 }
+
+var errFragment = errors.New("must have no fragment (#...)")
 
 func (c *Client) check(u *url.URL) error {
 	switch {
 	case u.Scheme == "http" && len(c.cfg.AllowPrivate) == 0:
-		return refused("must begin with https://%s", c.remedy("http:// is for networks of"))
+		return errors.New("must begin with https://" + c.remedy("http:// is for networks of"))
 	case u.Scheme != "https" && u.Scheme != "http":
-		return refused("must begin with https://")
+		return errors.New("must begin with https://")
 	case u.Opaque != "" || u.Hostname() == "":
-		return refused("must contain a host")
+		return errors.New("must contain a host")
 	case u.User != nil:
-		return refused("must not contain a user or password")
+		return errors.New("must not contain a user or password")
 	case u.Fragment != "":
-		return refused("must have no fragment (#...)")
+		return errFragment
 	}
 	if u.Port() != "" || strings.HasSuffix(u.Host, ":") {
 		port, err := strconv.ParseUint(u.Port(), 10, 16)
 		if err != nil || !portAllowed(uint16(port)) {
-			return refused("has a port that is not allowed: use 80, 443, or one from 1024 that is not assigned to another " +
-				"protocol")
+			return errors.New("has a port that is not allowed: use 80, 443, or one from 1024 that is not assigned to " +
+				"another protocol")
 		}
 	}
 	guard := c.guard
@@ -62,7 +65,7 @@ func (c *Client) check(u *url.URL) error {
 		host = "127.0.0.1"
 	}
 	if ip, err := netip.ParseAddr(host); err == nil && guard.SafeAddr(ip.Unmap()) != nil {
-		return refused("has an address that is not allowed: it is not public%s%s",
+		return fmt.Errorf("has an address that is not allowed: it is not public%s%s",
 			map[bool]string{true: ", or requires https"}[u.Scheme == "http"], c.remedy("private networks are allowed with"))
 	}
 	return nil
@@ -74,10 +77,6 @@ func (c *Client) remedy(text string) string {
 		return ""
 	}
 	return " (" + text + " " + c.cfg.Setting + ")"
-}
-
-func refused(format string, args ...any) error {
-	return fmt.Errorf("%w: the URL "+format, append([]any{ErrRefused}, args...)...)
 }
 
 // otherProtocols lists ports from 1024 on that are blocked: the bad ports of the Fetch standard, whose protocols could

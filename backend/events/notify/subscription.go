@@ -3,7 +3,6 @@ package notify
 import (
 	"crypto/ecdh"
 	"encoding/base64"
-	"net/url"
 	"strings"
 
 	"sluice/backend/sale"
@@ -18,11 +17,11 @@ const (
 
 // CheckSubscription validates a subscription that a browser sent, and normalizes its keys and language. checkURL
 // validates the endpoint. The error is a *sale.InvalidError that lists every invalid field.
-func CheckSubscription(p Subscription, checkURL func(string) (*url.URL, error)) (Subscription, error) {
+func CheckSubscription(p Subscription, checkURL func(string) error) (Subscription, error) {
 	bad := &sale.InvalidError{}
 	if p.Endpoint == "" || len(p.Endpoint) > maxEndpoint {
 		bad.Add("endpoint", "must be an https URL of at most 2000 bytes")
-	} else if _, err := checkURL(p.Endpoint); err != nil {
+	} else if err := checkURL(p.Endpoint); err != nil {
 		bad.Add("endpoint", err.Error())
 	}
 	key, err := decodeKey(p.P256dh)

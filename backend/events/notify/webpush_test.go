@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -162,7 +161,7 @@ func TestParseKeyRejectsInvalidKeys(t *testing.T) {
 
 func TestCheckSubscriptionRejectsInvalidFields(t *testing.T) {
 	good := newBrowser(t).Subscription("https://push.example/1")
-	allow := func(string) (*url.URL, error) { return nil, nil }
+	allow := func(string) error { return nil }
 	padded := good
 	padded.P256dh, padded.Auth, padded.Lang = good.P256dh+"=", good.Auth+"==", "zh-CN"
 	got, err := notify.CheckSubscription(padded, allow)
@@ -192,7 +191,7 @@ func TestCheckSubscriptionRejectsInvalidFields(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	refuse := func(string) (*url.URL, error) { return nil, errors.New("no") }
+	refuse := func(string) error { return errors.New("no") }
 	if _, err := notify.CheckSubscription(good, refuse); err == nil {
 		t.Error("an endpoint that is not allowed is accepted")
 	}

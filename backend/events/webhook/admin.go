@@ -46,8 +46,8 @@ type Settings struct {
 func (d *Admin) apply(e *Endpoint, s Settings) error {
 	bad := &sale.InvalidError{}
 	if s.URL != nil {
-		if _, err := d.client.CheckURL(*s.URL); err != nil {
-			bad.Add("url", strings.TrimPrefix(err.Error(), "not allowed: the URL "))
+		if err := d.client.CheckURL(*s.URL); err != nil {
+			bad.Add("url", err.Error())
 		}
 		if e.URL != *s.URL {
 			e.URL = *s.URL
