@@ -2,7 +2,9 @@ package httpserver
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"net"
 
 	"github.com/valyala/fasthttp"
@@ -15,8 +17,8 @@ var (
 	errMethod     = NewProblem(problem.BadRequest, "Unknown request method.")
 	errUnreadable = NewProblem(problem.BadRequest, "The request is not valid HTTP.")
 	errTooSlow    = NewProblem(problem.RequestTimeout, "The request took too long to arrive.")
-	errHead       = NewProblem(problem.HeaderTooLarge, "The request line and headers together exceed 16 KiB.")
 	errBody       = NewProblem(problem.BodyTooLarge, "The request body is too large.")
+	errHead       = NewProblem(problem.HeaderTooLarge, "The request line and headers together exceed 16 KiB.")
 )
 
 // ambiguousFraming reports whether two HTTP parsers could disagree about where the body ends: the request has both
@@ -41,15 +43,27 @@ func ambiguousFraming(rawHeaders []byte) bool {
 }
 
 // unreadable maps a parse error of fasthttp to a problem. The error's text is not sent, because it quotes the request.
-func unreadable(err error) error {
+func (s *Server) unreadable(head *fasthttp.RequestHeader, err error) error {
 	if _, ok := errors.AsType[*fasthttp.ErrSmallBuffer](err); ok {
 		return errHead
 	}
 	if errors.Is(err, fasthttp.ErrBodyTooLarge) {
-		return errBody
+		if s.cfg.Upload != nil && head.ContentLength() <= 0 { // fasthttp has reset the head of a chunked body
+			return errBody
+		}
+		limit := cmp.Or(s.received(head).MaxRequestBodySize, s.cfg.BodyLimit)
+		return NewProblem(problem.BodyTooLarge, "The request body exceeds "+sizeText(limit)+".")
 	}
 	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() {
 		return errTooSlow
 	}
 	return errUnreadable
+}
+
+// sizeText returns a number of bytes as whole MiB or KiB.
+func sizeText(bytes int) string {
+	if bytes%(1<<20) == 0 {
+		return fmt.Sprintf("%d MiB", bytes>>20)
+	}
+	return fmt.Sprintf("%d KiB", bytes>>10)
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/valyala/fasthttp"
+
 	"sluice/backend/web/httpserver"
 	"sluice/backend/web/httpserver/servertest"
 	"sluice/test/testenv"
@@ -128,5 +130,32 @@ func TestResponseAfterTheDrainClosesItsConnection(t *testing.T) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusServiceUnavailable || !resp.Close {
 		t.Errorf("%s with the headers %v", resp.Status, resp.Header)
+	}
+}
+
+func TestRejectedBodyNamesTheLimit(t *testing.T) {
+	upload := func(head *fasthttp.RequestHeader) int {
+		if string(head.RequestURI()) == "/readyz" {
+			return 2 << 20
+		}
+		return 0
+	}
+	const length, chunked = "Content-Length: 3000000", "Transfer-Encoding: chunked"
+	for _, c := range []struct {
+		upload                func(*fasthttp.RequestHeader) int
+		path, framing, detail string
+	}{
+		{nil, "/healthz", length, "The request body exceeds 16 KiB."},
+		{nil, "/healthz", chunked, "The request body exceeds 16 KiB."},
+		{upload, "/healthz", length, "The request body exceeds 16 KiB."},
+		{upload, "/readyz", length, "The request body exceeds 2 MiB."},
+		{upload, "/readyz", chunked, "The request body is too large."},
+	} {
+		s := servertest.Serve(t, newServer(httpserver.Config{Upload: c.upload}))
+		a := s.RawClosed("POST " + c.path + " HTTP/1.1\r\nHost: x\r\n" + c.framing + "\r\n\r\n2dc6c0\r\n")
+		servertest.WantProblem(t, a, 413, "too-large")
+		if got := a.Field(t, "detail"); got != c.detail {
+			t.Errorf("%s with %s: %s", c.path, c.framing, got)
+		}
 	}
 }

@@ -191,7 +191,7 @@ func (s *Server) Finish() {
 	}
 	server.ErrorHandler = func(ctx *fasthttp.RequestCtx, err error) {
 		lingerOnClose(ctx.Conn())
-		s.refuse(ctx, s.malformed, unreadable(err))
+		s.refuse(ctx, s.malformed, s.unreadable(&ctx.Request.Header, err))
 	}
 	server.HeaderReceived = s.received
 }
