@@ -41,15 +41,14 @@ func judge(d Delivery, a answer, schedule []time.Duration, jitter float64) Resul
 	}
 	r.State = DeliveryFailed
 	r.Gone = a.err == nil && a.status == http.StatusGone
+	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
+		r.Hold = a.retryAfter
+	}
 	if r.Gone || d.Type == TypePing || d.Attempts >= len(schedule) {
 		return r
 	}
 	r.State = DeliveryWaiting
-	r.Wait = schedule[d.Attempts]
-	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
-		r.Hold = a.retryAfter
-		r.Wait = max(r.Wait, r.Hold)
-	}
+	r.Wait = max(schedule[d.Attempts], r.Hold)
 	r.Wait += time.Duration(jitter * float64(r.Wait/5))
 	return r
 }

@@ -199,6 +199,14 @@ func TestJudge(t *testing.T) {
 			"Retry-After of another status", d, answer{status: 500, retryAfter: 90 * time.Second}, 0, DeliveryWaiting,
 			5 * time.Second, 0, false, "500",
 		},
+		{
+			"slow down, last", after(10), answer{status: 429, retryAfter: 90 * time.Second}, 0, DeliveryFailed, 0,
+			90 * time.Second, false, "429",
+		},
+		{
+			"slow down, ping", ping, answer{status: 503, retryAfter: 90 * time.Second}, 0, DeliveryFailed, 0,
+			90 * time.Second, false, "503",
+		},
 		{"ping", ping, answer{status: 500}, 0, DeliveryFailed, 0, 0, false, "500"},
 	} {
 		r := judge(c.d, c.a, defaultSchedule, c.jitter)
