@@ -85,6 +85,9 @@ func New(db *Store, cfg Config) *Service {
 // Handle is an events.Handler. It queues the messages that Run sends. An order without a buyer is an error that
 // wraps events.ErrPermanent.
 func (s *Service) Handle(ctx context.Context, batch []events.Event) error {
+	if s.cfg.Web == nil {
+		return nil
+	}
 	var messages []QueuedEvent
 	for _, e := range batch {
 		if !notifies(e.Type) {
@@ -95,7 +98,7 @@ func (s *Service) Handle(ctx context.Context, batch []events.Event) error {
 		}
 		messages = append(messages, QueuedEvent{EventID: e.ID, Buyer: store.Text(e.Buyer), Body: e.Encode()})
 	}
-	if len(messages) == 0 || s.cfg.Web == nil {
+	if len(messages) == 0 {
 		return nil
 	}
 	if err := s.store.Enqueue(ctx, messages); err != nil {

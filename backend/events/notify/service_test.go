@@ -370,7 +370,9 @@ func TestServiceWithoutKeyQueuesNothing(t *testing.T) {
 	db, sv := openStore(t), newPushService(t, newKey(t))
 	db.subscribe(t, sv, "buyer-1", "/send/1")
 	s, _ := service(t, db, notify.Config{})
-	handle(t, s, created(1))
+	deleted := created(2)
+	deleted.Buyer = ""
+	handle(t, s, created(1), deleted)
 	if n := waiting(t, db); n != 0 {
 		t.Errorf("%d messages wait, want 0", n)
 	}
