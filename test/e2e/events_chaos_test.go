@@ -202,9 +202,8 @@ func (c *eventChaos) check(all []sale.Order, cancelEvery int, want map[string]bo
 func (c *eventChaos) checkShop(want map[string]bool) {
 	t := c.t
 	t.Helper()
-	if e, err := webhook.NewStore(c.store.DB).
-		Endpoint(t.Context(), c.endpoint); err != nil || e.Failed != 0 ||
-		e.Waiting != 0 {
+	e, err := webhook.NewStore(c.store.DB).Show(t.Context(), c.endpoint)
+	if err != nil || e.Failed != 0 || e.Waiting != 0 {
 		t.Errorf("%d webhooks have failed and %d wait, %v; want none", e.Failed, e.Waiting, err)
 	}
 	c.shop.mu.Lock()

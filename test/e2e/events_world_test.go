@@ -236,7 +236,7 @@ func (c *eventChaos) done(want map[string]bool) bool {
 	if c.least() < len(want) {
 		return false
 	}
-	if e, err := webhook.NewStore(c.store.DB).Endpoint(c.t.Context(), c.endpoint); err != nil || e.Waiting > 0 {
+	if e, err := webhook.NewStore(c.store.DB).Show(c.t.Context(), c.endpoint); err != nil || e.Waiting > 0 {
 		return false
 	}
 	groups := c.groups()

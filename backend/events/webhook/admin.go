@@ -15,11 +15,10 @@ import (
 	"sluice/internal/outbound"
 )
 
-// Admin changes endpoints and deliveries on behalf of admins. Each change is in the action log with the actor and
-// the reason of its context.
-// It is safe for concurrent use.
+// Admin is the Store with the changes that admins make. Each change is in the action log with the actor and the reason
+// of its context. It is safe for concurrent use.
 type Admin struct {
-	store  *Store
+	*Store
 	client *outbound.Client
 }
 
@@ -95,39 +94,34 @@ func (d *Admin) Add(ctx context.Context, s Settings, strict bool) (Endpoint, err
 	if err := d.apply(&e, s); err != nil {
 		return Endpoint{}, err
 	}
-	return d.store.AddEndpoint(ctx, e)
+	return d.AddEndpoint(ctx, e)
 }
 
 // List returns every endpoint, the oldest first, with counts of at most MaxCounted deliveries.
 func (d *Admin) List(ctx context.Context) ([]Endpoint, error) {
-	all, err := d.store.Endpoints(ctx)
+	all, err := d.Endpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range all {
-		if err := d.store.count(ctx, &all[i], MaxCounted); err != nil {
+		if err := d.count(ctx, &all[i], MaxCounted); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// Show returns an endpoint with counts of at most MaxCounted deliveries, or ErrNoEndpoint.
-func (d *Admin) Show(ctx context.Context, id string) (Endpoint, error) {
-	return d.store.Endpoint(ctx, id)
-}
-
 // Change changes settings. Deliveries that are already written stay unchanged. Errors: a *sale.InvalidError,
 // ErrNoEndpoint.
 func (d *Admin) Change(ctx context.Context, id string, s Settings) (Endpoint, error) {
 	apply := func(e *Endpoint) error { return d.apply(e, s) }
-	return d.store.ChangeEndpoint(ctx, id, "webhook.change", apply)
+	return d.ChangeEndpoint(ctx, id, "webhook.change", apply)
 }
 
 // Pause stores deliveries without sending them until Resume. Errors: ErrNoEndpoint; sale.ErrConflict for a disabled
 // endpoint.
 func (d *Admin) Pause(ctx context.Context, id string) (Endpoint, error) {
-	return d.store.ChangeEndpoint(ctx, id, "webhook.pause", func(e *Endpoint) error {
+	return d.ChangeEndpoint(ctx, id, "webhook.pause", func(e *Endpoint) error {
 		if e.State == EndpointDisabled {
 			return fmt.Errorf("it is disabled: %w", sale.ErrConflict)
 		}
@@ -139,7 +133,7 @@ func (d *Admin) Pause(ctx context.Context, id string) (Endpoint, error) {
 // Resume sends again, also to a disabled endpoint and to one that is held back because it failed. Error:
 // ErrNoEndpoint.
 func (d *Admin) Resume(ctx context.Context, id string) (Endpoint, error) {
-	return d.store.ChangeEndpoint(ctx, id, "webhook.resume", func(e *Endpoint) error {
+	return d.ChangeEndpoint(ctx, id, "webhook.resume", func(e *Endpoint) error {
 		e.State, e.Reason = EndpointActive, ""
 		e.Revision++ // also if it is held
 		return nil
@@ -153,18 +147,13 @@ func (d *Admin) Rotate(ctx context.Context, id string, keep time.Duration) (secr
 		return "", sale.Invalid("keep", "must be between 0s and "+duration.Text(maxSecrets))
 	}
 	secret = NewSecret()
-	return secret, d.store.RotateSecret(ctx, id, secret, keep)
-}
-
-// Remove deletes an endpoint with all its deliveries. It is idempotent. Error: ErrNoEndpoint.
-func (d *Admin) Remove(ctx context.Context, id string) error {
-	return d.store.RemoveEndpoint(ctx, id)
+	return secret, d.RotateSecret(ctx, id, secret, keep)
 }
 
 // Ping sends one test delivery immediately, also to a paused endpoint. The outcome is in the log of the returned
 // delivery. Errors: ErrNoEndpoint; sale.ErrConflict for a disabled endpoint.
 func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err error) {
-	e, err := d.store.uncounted(ctx, id)
+	e, err := d.uncounted(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -175,31 +164,8 @@ func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err err
 		ID: ID(pingPrefix+strings.ToLower(rand.Text()[:12]), id), EndpointID: id, Sequence: SequenceUnordered, Type: TypePing,
 		Body: encode(payload{TypePing, time.Now().UTC().Truncate(time.Millisecond), pingData{id}}),
 	}
-	_, err = d.store.AddDeliveries(ctx, []NewDelivery{ping})
+	_, err = d.AddDeliveries(ctx, []NewDelivery{ping})
 	return ping.ID, err
-}
-
-// Deliveries returns one page of an endpoint's deliveries, the newest first. Error: ErrNoEndpoint.
-func (d *Admin) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error) {
-	if _, err := d.store.uncounted(ctx, q.EndpointID); err != nil {
-		return nil, err
-	}
-	return d.store.Deliveries(ctx, q)
-}
-
-// Delivery returns a delivery of an endpoint with its attempts. Error: ErrNoDelivery.
-func (d *Admin) Delivery(ctx context.Context, endpointID, id string) (Delivery, []DeliveryAttempt, error) {
-	found, log, err := d.store.Delivery(ctx, id)
-	if err == nil && found.EndpointID != endpointID {
-		err = ErrNoDelivery
-	}
-	return found, log, err
-}
-
-// Redeliver sends a delivery again in any state, with the same id and body. Errors: ErrNoEndpoint,
-// ErrNoDelivery; sale.ErrConflict for a disabled endpoint.
-func (d *Admin) Redeliver(ctx context.Context, endpointID, id string) error {
-	return d.store.Redeliver(ctx, endpointID, id)
 }
 
 // redeliverBatch bounds a transaction.
@@ -209,7 +175,7 @@ const redeliverBatch = 2000
 // those of Redeliver; deliveries queued before an error stay queued.
 func (d *Admin) RedeliverSince(ctx context.Context, endpointID string, since time.Time) (n int64, err error) {
 	for {
-		some, err := d.store.RedeliverFailed(ctx, endpointID, since, redeliverBatch)
+		some, err := d.RedeliverFailed(ctx, endpointID, since, redeliverBatch)
 		n += some
 		if err != nil || some < redeliverBatch {
 			return n, err

@@ -45,7 +45,7 @@ func (c *Counters) attempted(endpoint, outcome string, n int) {
 // are missing. The counts of deliveries come last, because those of a large backlog take long.
 func NewCollector(admin *Admin) prometheus.Collector {
 	read := func(ctx context.Context, set metric.SetGauge) error {
-		all, err := admin.store.Endpoints(ctx)
+		all, err := admin.Endpoints(ctx)
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func NewCollector(admin *Admin) prometheus.Collector {
 				"failed, until one succeeds; or it is disabled.", failing, e.ID)
 		}
 		for _, e := range all {
-			if err := admin.store.count(ctx, &e, math.MaxInt64); err != nil {
+			if err := admin.count(ctx, &e, math.MaxInt64); err != nil {
 				return err
 			}
 			set("waiting", "Deliveries that are not delivered yet.", float64(e.Waiting), e.ID)

@@ -56,13 +56,13 @@ func webhookSequences(t *testing.T, e *env) {
 	e.results(t, delivered(e.wantLeased(t, "a", "8:2")[0]))
 	e.wantLeased(t, "a", "8:6")
 
-	d, log, err := e.Delivery(e.ctx, "8:2_a")
+	d, log, err := e.Delivery(e.ctx, "a", "8:2_a")
 	if err != nil || d.State != DeliveryDelivered || d.EndedAt.IsZero() || len(log) != 2 || log[0].Status != 500 ||
 		log[0].Answer != "oh \uFFFDno" || log[0].Error == "" || log[1].Status != 204 || log[1].Seconds != .007 ||
 		log[1].Number != 2 {
 		t.Errorf("%+v, %+v, %v", d, log, err)
 	}
-	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Waiting != 3 || got.Failed != 1 ||
+	if got, err := e.Show(e.ctx, "a"); err != nil || got.Waiting != 3 || got.Failed != 1 ||
 		got.FailingSince.IsZero() == (got.Failures > 0) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -82,7 +82,7 @@ func TestWaitingDeliveriesAreFoundByTheExactSale(t *testing.T) {
 			}
 		}
 		// PruneDeliveries deletes the deliveries of a removed endpoint later.
-		if err := e.RemoveEndpoint(e.ctx, "a"); err != nil {
+		if err := e.Remove(e.ctx, "a"); err != nil {
 			t.Fatal(err)
 		}
 		if found, err := e.HasWaiting(e.ctx, v.SaleID); err != nil || found {
@@ -184,7 +184,7 @@ func webhookLeases(t *testing.T, e *env) {
 	if lost := e.results(t, delivered(third[0])); lost != 1 { // recorded, but the response was lost
 		t.Errorf("lost results of a repeated call: %d", lost)
 	}
-	d, log, err := e.Delivery(e.ctx, short[0].ID)
+	d, log, err := e.Delivery(e.ctx, "a", short[0].ID)
 	if err != nil || d.State != DeliveryDelivered || d.Attempts != 1 || len(log) != 2 || log[0].Status != 500 {
 		t.Errorf("%+v %+v %v", d, log, err)
 	}
@@ -193,7 +193,7 @@ func webhookLeases(t *testing.T, e *env) {
 	if again[0].Attempts != 0 || again[0].Interrupted {
 		t.Errorf("a released delivery counts as an attempt: %+v", again)
 	}
-	if err := e.RemoveEndpoint(e.ctx, "a"); err != nil {
+	if err := e.Remove(e.ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.RecordResults(e.ctx, "a", []Result{delivered(again[0])}); !errors.Is(err, sale.ErrNotFound) {

@@ -162,8 +162,8 @@ func asInt(b bool) int {
 	return 0
 }
 
-// Endpoint returns an endpoint with counts of at most MaxCounted deliveries, or ErrNoEndpoint.
-func (s *Store) Endpoint(ctx context.Context, id string) (Endpoint, error) {
+// Show returns an endpoint with counts of at most MaxCounted deliveries, or ErrNoEndpoint.
+func (s *Store) Show(ctx context.Context, id string) (Endpoint, error) {
 	e, err := s.uncounted(ctx, id)
 	if err == nil {
 		err = s.count(ctx, &e, MaxCounted)
@@ -284,9 +284,9 @@ func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.D
 
 const removedEndpoint = "webhook.remove" // in the action log
 
-// RemoveEndpoint deletes an endpoint. Its deliveries and their attempts are deleted by the next PruneDeliveries. It is
+// Remove deletes an endpoint. Its deliveries and their attempts are deleted by the next PruneDeliveries. It is
 // idempotent: an endpoint that an earlier call removed is a success. Error: ErrNoEndpoint.
-func (s *Store) RemoveEndpoint(ctx context.Context, id string) error {
+func (s *Store) Remove(ctx context.Context, id string) error {
 	return s.db.Update(ctx, "webhook: remove endpoint "+id, func(ctx context.Context, c store.Conn) error {
 		if !isID(id) {
 			return ErrNoEndpoint

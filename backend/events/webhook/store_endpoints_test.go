@@ -52,14 +52,14 @@ func webhookEndpoints(t *testing.T, e *env) {
 	if err := e.RotateSecret(e.ctx, "a", "whsec_2", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.URL != "https://new.example/" || got.Secret != "whsec_2" ||
+	if got, err := e.Show(e.ctx, "a"); err != nil || got.URL != "https://new.example/" || got.Secret != "whsec_2" ||
 		!slices.Equal(got.OldSecrets, []string{"whsec_a"}) || time.Until(got.OldUntil) < 50*time.Minute {
 		t.Errorf("rotated: %+v, %v", got, err)
 	}
 	if err := e.RotateSecret(e.ctx, "a", "whsec_3", 0); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Secret != "whsec_3" || len(got.OldSecrets) != 0 ||
+	if got, err := e.Show(e.ctx, "a"); err != nil || got.Secret != "whsec_3" || len(got.OldSecrets) != 0 ||
 		!got.OldUntil.IsZero() {
 		t.Errorf("rotated without overlap: %+v, %v", got, err)
 	}
@@ -68,12 +68,12 @@ func webhookEndpoints(t *testing.T, e *env) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for range 2 { // the first response may be lost
-		if err := e.RemoveEndpoint(e.ctx, "a"); err != nil {
+		if err := e.Remove(e.ctx, "a"); err != nil {
 			t.Error(err)
 		}
 	}
-	err = e.RemoveEndpoint(e.ctx, "none")
-	_, err2 := e.Endpoint(e.ctx, "a")
+	err = e.Remove(e.ctx, "none")
+	_, err2 := e.Show(e.ctx, "a")
 	_, err3 := e.ChangeEndpoint(e.ctx, "a", "webhook.change", func(*Endpoint) error { return nil })
 	_, _, err4 := e.LeaseDeliveries(e.ctx, "a", 1, time.Second, 1)
 	_, err5 := e.RecordResults(e.ctx, "a", nil)
@@ -161,7 +161,7 @@ func webhookFailing(t *testing.T, e *env) {
 	}
 	e.results(t, bad[0])
 	e.results(t, late...) // were in progress
-	got, err := e.Endpoint(e.ctx, "a")
+	got, err := e.Show(e.ctx, "a")
 	if err != nil || got.Failures != breakAfter || time.Until(got.HoldUntil) > 6*time.Second ||
 		got.FailingSince.IsZero() || got.HoldUntil.IsZero() || got.LastError != bad[0].Error || got.LastErrorAt.IsZero() {
 		t.Fatalf("%+v, %v", got, err)
@@ -180,14 +180,14 @@ func webhookFailing(t *testing.T, e *env) {
 		t.Errorf("due endpoints with a ping: %v, %v", due, err)
 	}
 	e.results(t, delivered(e.wantLeased(t, "a", "-1:0")[0]))
-	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 0 || !got.FailingSince.IsZero() ||
+	if got, err = e.Show(e.ctx, "a"); err != nil || got.Failures != 0 || !got.FailingSince.IsZero() ||
 		!got.HoldUntil.IsZero() || got.LastError != bad[0].Error {
 		t.Errorf("after a success: %+v, %v", got, err)
 	}
 	r := failed(e.lease(t, "a", math.MaxInt64, time.Minute, 1)[0], time.Hour)
 	r.Hold, r.Error = time.Hour, "HTTP 429"
 	e.results(t, r)
-	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 1 || time.Until(got.HoldUntil) < 50*time.Minute ||
+	if got, err = e.Show(e.ctx, "a"); err != nil || got.Failures != 1 || time.Until(got.HoldUntil) < 50*time.Minute ||
 		!got.FailingSince.IsZero() || got.LastError != "HTTP 429" {
 		t.Errorf("after Retry-After: %+v, %v", got, err)
 	}
@@ -209,7 +209,7 @@ func webhookFailing(t *testing.T, e *env) {
 	gone := givenUp(e.wantLeased(t, "a", "-1:1")[0])
 	gone.Gone = true
 	e.results(t, gone)
-	if got, err = e.Endpoint(e.ctx, "a"); err != nil || got.State != EndpointDisabled || got.Reason == "" {
+	if got, err = e.Show(e.ctx, "a"); err != nil || got.State != EndpointDisabled || got.Reason == "" {
 		t.Errorf("after 410 Gone: %+v, %v", got, err)
 	}
 	if err := e.Redeliver(e.ctx, "a", "-1:1_a"); !errors.Is(err, sale.ErrConflict) {
@@ -228,7 +228,7 @@ func TestOldSecretsSignUntilTheirTimeAfterAnotherRotation(t *testing.T) {
 		if err := errors.Join(rotate("whsec_b", time.Hour), rotate("whsec_c", time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		got, err := e.Endpoint(e.ctx, "a")
+		got, err := e.Show(e.ctx, "a")
 		slices.Sort(got.OldSecrets)
 		if err != nil || got.Secret != "whsec_c" || !slices.Equal(got.OldSecrets, []string{"whsec_a", "whsec_b"}) ||
 			time.Until(got.OldUntil) < 50*time.Minute {
@@ -245,7 +245,7 @@ func TestOldSecretsSignUntilTheirTimeAfterAnotherRotation(t *testing.T) {
 		if err := rotate("whsec_e", 0); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Secret != "whsec_e" || len(got.OldSecrets) != 0 {
+		if got, err := e.Show(e.ctx, "a"); err != nil || got.Secret != "whsec_e" || len(got.OldSecrets) != 0 {
 			t.Errorf("rotated with keep 0: %+v, %v", got, err)
 		}
 	})
@@ -258,7 +258,7 @@ func TestRemovedEndpointLeavesNoSecrets(t *testing.T) {
 		if err := e.RotateSecret(e.ctx, "shop", "whsec_next", time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.RemoveEndpoint(e.ctx, "shop"); err != nil {
+		if err := e.Remove(e.ctx, "shop"); err != nil {
 			t.Fatal(err)
 		}
 		if again := e.endpoint(t, "shop", false); len(again.OldSecrets) > 0 {
@@ -284,7 +284,7 @@ func TestResultOfTheOldURLDoesNotChangeTheEndpoint(t *testing.T) {
 		gone := failed(leased[0], time.Minute)
 		gone.Gone, gone.Hold = true, time.Hour
 		e.results(t, gone, givenUp(leased[1]))
-		if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.State != EndpointActive || got.Failures != 0 ||
+		if got, err := e.Show(e.ctx, "a"); err != nil || got.State != EndpointActive || got.Failures != 0 ||
 			!got.FailingSince.IsZero() || !got.HoldUntil.IsZero() || got.URL != changed.URL {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -306,7 +306,7 @@ func TestResultOfTheTimeBeforeAResumeDoesNotChangeTheEndpoint(t *testing.T) {
 		}
 		gone.Delivery = leased[1]
 		e.results(t, gone, failed(leased[2], time.Minute))
-		if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.State != EndpointActive || got.Failures != 0 {
+		if got, err := e.Show(e.ctx, "a"); err != nil || got.State != EndpointActive || got.Failures != 0 {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
@@ -338,11 +338,11 @@ func TestResultsAreRecordedOnce(t *testing.T) {
 		for range 2 {
 			e.results(t, r)
 		}
-		d, log, err := e.Delivery(e.ctx, "1:1_a")
+		d, log, err := e.Delivery(e.ctx, "a", "1:1_a")
 		if err != nil || d.Attempts != 1 || len(log) != 1 {
 			t.Errorf("%d attempts, %d in the log, %v; want 1", d.Attempts, len(log), err)
 		}
-		if got, err := e.Endpoint(e.ctx, "a"); err != nil || got.Failures != 1 {
+		if got, err := e.Show(e.ctx, "a"); err != nil || got.Failures != 1 {
 			t.Errorf("%d failures, %v; want 1", got.Failures, err)
 		}
 	})
@@ -371,7 +371,7 @@ func TestCountsOfABacklogAreBounded(t *testing.T) {
 			SELECT 'ev_' || state || '_' || i, 'a', i, i, 'order.created', '{}', state, %s FROM n, (SELECT 1 AS state
 				UNION ALL SELECT 3) AS states`, MaxCounted, due))
 		paused, err := e.pause("a")
-		shown, err2 := e.Endpoint(e.ctx, "a")
+		shown, err2 := e.Show(e.ctx, "a")
 		all, err3 := NewAdmin(e.Store, nil).List(e.ctx)
 		if err := errors.Join(err, err2, err3); err != nil || len(all) != 1 {
 			t.Fatalf("%d endpoints, %v", len(all), err)
@@ -396,7 +396,7 @@ func TestFailedCountStoresNoChange(t *testing.T) {
 			t.Errorf("while the deliveries cannot be counted: %v", err)
 		}
 		storetest.Exec(t, e.url, "ALTER TABLE unreadable RENAME TO webhook_deliveries")
-		if now, err := e.Endpoint(e.ctx, "a"); err != nil || now.State != EndpointActive {
+		if now, err := e.Show(e.ctx, "a"); err != nil || now.State != EndpointActive {
 			t.Errorf("%+v, %v; want an active endpoint", now, err)
 		}
 	})

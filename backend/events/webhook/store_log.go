@@ -31,8 +31,11 @@ func scanDelivery(row store.Scanner) (v Delivery, err error) {
 	return v, err
 }
 
-// Deliveries returns one page of an endpoint's deliveries, newest first.
+// Deliveries returns one page of an endpoint's deliveries, newest first. Error: ErrNoEndpoint.
 func (s *Store) Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error) {
+	if _, err := s.uncounted(ctx, q.EndpointID); err != nil {
+		return nil, err
+	}
 	query, args := pageOfDeliveries(s.db.Dialect(), q)
 	return store.ViewRows(ctx, s.db, "webhook: deliveries of endpoint "+q.EndpointID, scanDelivery, query, args...)
 }
@@ -62,13 +65,16 @@ type DeliveryAttempt struct {
 	Answer  string    `json:"answer"`          // the beginning of the response
 }
 
-// Delivery returns a delivery and its last 100 attempts, oldest first, or ErrNoDelivery.
-func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts []DeliveryAttempt, err error) {
+// Delivery returns a delivery of an endpoint and its last 100 attempts, oldest first, or ErrNoDelivery.
+func (s *Store) Delivery(
+	ctx context.Context, endpointID, id string,
+) (d Delivery, attempts []DeliveryAttempt, err error) {
 	err = s.db.View(ctx, "webhook: delivery "+id, func(ctx context.Context, c store.Conn) error {
 		if !isID(id) {
 			return ErrNoDelivery
 		}
-		if d, err = store.GetRow(ctx, c, scanDelivery, selectDeliveries(c.Dialect())+" WHERE id = $1", id); err != nil {
+		find := selectDeliveries(c.Dialect()) + " WHERE id = $1 AND endpoint_id = $2"
+		if d, err = store.GetRow(ctx, c, scanDelivery, find, id, endpointID); err != nil {
 			return missing(err, ErrNoDelivery)
 		}
 		attempts, err = store.Select(ctx, c, func(row store.Scanner) (a DeliveryAttempt, err error) {
@@ -84,9 +90,9 @@ func (s *Store) Delivery(ctx context.Context, id string) (d Delivery, attempts [
 	return d, attempts, err
 }
 
-// Redeliver makes a delivery of an endpoint due now, in any state, and logs it with the actor and the reason of the
-// context. A delivery that is being sent is left unchanged, and nothing is logged. Errors: ErrNoEndpoint,
-// ErrNoDelivery; sale.ErrConflict if the endpoint is disabled.
+// Redeliver makes a delivery of an endpoint due now, in any state, with the same id and body, and logs it with the
+// actor and the reason of the context. A delivery that is being sent is left unchanged, and nothing is logged. Errors:
+// ErrNoEndpoint, ErrNoDelivery; sale.ErrConflict if the endpoint is disabled.
 func (s *Store) Redeliver(ctx context.Context, endpointID, id string) error {
 	return s.db.Update(ctx, "webhook: redeliver "+id, func(ctx context.Context, c store.Conn) error {
 		if !isID(id) {

@@ -20,7 +20,7 @@ func webhookRedelivered(t *testing.T, e *env) {
 	e.endpoint(t, "a", false)
 	e.add(t, "a", "-1:0") // a ping: it is not counted as failed, and not sent again with the failed deliveries
 	e.results(t, givenUp(e.wantLeased(t, "a", "-1:0")[0]))
-	if a, err := e.Endpoint(e.ctx, "a"); err != nil || a.Failed != 0 || !a.FailingSince.IsZero() {
+	if a, err := e.Show(e.ctx, "a"); err != nil || a.Failed != 0 || !a.FailingSince.IsZero() {
 		t.Errorf("after a failed ping: %+v, %v", a, err)
 	}
 	e.add(t, "a", "1:1", "2:2", "3:3", "4:4")
@@ -163,19 +163,21 @@ func webhookPrune(t *testing.T, e *env) {
 	if n, err := e.PruneDeliveries(e.ctx, time.Hour, 100); err != nil || n != 0 {
 		t.Errorf("older than an hour: %d, %v", n, err)
 	}
-	if err := e.RemoveEndpoint(e.ctx, "b"); err != nil {
+	if err := e.Remove(e.ctx, "b"); err != nil {
 		t.Fatal(err)
 	}
 	e.wantPruned(t, 5, 2)
-	for _, c := range []struct {
-		id   string
-		left int
-	}{{"a", 2}, {"b", 0}, {"c", 2}} {
-		if list, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: c.id}); err != nil || len(list) != c.left {
-			t.Errorf("%s: %+v, %v", c.id, list, err)
+	for _, id := range []string{"a", "c"} {
+		if list, err := e.Deliveries(e.ctx, DeliveryQuery{EndpointID: id}); err != nil || len(list) != 2 {
+			t.Errorf("%s: %+v, %v", id, list, err)
 		}
 	}
-	if _, log, err := e.Delivery(e.ctx, "2:2_a"); err != nil || len(log) != 1 {
+	for _, id := range []string{"1:1_b", "2:2_b", "3:3_b"} {
+		if d, _, err := e.Delivery(e.ctx, "b", id); !errors.Is(err, ErrNoDelivery) {
+			t.Errorf("of a removed endpoint: %+v, %v", d, err)
+		}
+	}
+	if _, log, err := e.Delivery(e.ctx, "a", "2:2_a"); err != nil || len(log) != 1 {
 		t.Errorf("attempts of a remaining delivery: %v, %v", log, err)
 	}
 }
