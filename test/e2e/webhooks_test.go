@@ -111,7 +111,7 @@ func TestNoWebhookIsLostWhenInstancesAreKilled(t *testing.T) {
 	}
 	testenv.Eventually(t, 2*time.Minute, "every event has arrived", func() bool { return shop.taken() >= len(want) })
 	testenv.Eventually(t, time.Minute, "nothing waits, nothing is pending", func() bool {
-		e, err := webhook.NewStore(store.DB).Endpoint(t.Context(), id)
+		e, err := webhook.NewStore(store.DB).Show(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
