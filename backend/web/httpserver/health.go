@@ -19,15 +19,22 @@ type Check struct {
 	Detail func(err error) string
 }
 
-// detail returns "" for no error.
-func (c Check) detail(err error) string {
+// failure returns the description of an error of Probe, or of the end of ctx before Probe has returned; "" for no error.
+func (c Check) failure(ctx context.Context) string {
+	result := make(chan error, 1)
+	go func() { result <- c.Probe(ctx) }()
+	err := context.DeadlineExceeded
+	select {
+	case err = <-result:
+	case <-ctx.Done():
+	}
 	switch {
 	case err == nil:
 		return ""
-	case c.Detail != nil:
-		return cmp.Or(c.Detail(err), "down")
+	case c.Detail == nil:
+		return "down"
 	}
-	return "down"
+	return cmp.Or(c.Detail(err), "down")
 }
 
 const (
@@ -92,25 +99,12 @@ func (r *readiness) failing(now time.Time) []problem.FieldError {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
-	type result struct {
-		check int
-		err   error
-	}
-	results := make(chan result, len(r.checks))
+	details := make([]string, len(r.checks)) // by check
+	var running sync.WaitGroup
 	for i, check := range r.checks {
-		go func() { results <- result{i, check.Probe(ctx)} }()
+		running.Go(func() { details[i] = check.failure(ctx) })
 	}
-	details := make([]string, len(r.checks)) // by check; "down" without a result
-	for i := range details {
-		details[i] = "down"
-	}
-	for range r.checks {
-		select {
-		case done := <-results:
-			details[done.check] = r.checks[done.check].detail(done.err)
-		case <-ctx.Done():
-		}
-	}
+	running.Wait()
 	r.checked, r.last = now, nil
 	for i, detail := range details {
 		if detail != "" {
