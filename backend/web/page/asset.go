@@ -21,45 +21,38 @@ type Asset struct {
 	Gzip []byte // Body, compressed
 
 	Exact bool // the requested URL has this hash; otherwise it names another version, and the response must not be cached
+
+	url string // its name in URLs
 }
 
 // Assets holds the files of some pages. The zero value is empty. It is safe for concurrent use after the last Add.
-type Assets struct {
-	byURL map[string]Asset
-	urls  map[string]string // file name to URL
-}
+type Assets struct{ byName map[string]Asset }
 
-// Add adds a file with a name such as sale.js, and returns its name in URLs: sale.HASH.js.
+// Add adds a file with a name of lower-case letters such as sale.js, and returns its name in URLs: sale.HASH.js.
 func (a *Assets) Add(name, mime string, body []byte) (url string) {
-	if a.byURL == nil {
-		a.byURL, a.urls = map[string]Asset{}, map[string]string{}
+	if a.byName == nil {
+		a.byName = map[string]Asset{}
 	}
 	sum := sha256.Sum256(body)
 	ext := path.Ext(name)
 	url = fmt.Sprintf("%s.%x%s", strings.TrimSuffix(name, ext), sum[:6], ext)
-	a.urls[name] = url
-	a.byURL[url] = Asset{Type: mime, Body: body, Gzip: Compress(body)}
+	a.byName[name] = Asset{Type: mime, Body: body, Gzip: Compress(body), url: url}
 	return url
 }
-
-// All returns all files by their names in URLs.
-func (a *Assets) All() map[string]Asset { return a.byURL }
 
 // Find returns a file by its name in URLs. For the name of another version it returns this version, because during an
 // upgrade a page may load files from a server of the other version.
 func (a *Assets) Find(url string) (Asset, bool) {
-	if found, ok := a.byURL[url]; ok {
-		found.Exact = true
-		return found, true
+	m := hashed.FindStringSubmatch(url)
+	if m == nil {
+		return Asset{}, false
 	}
-	if m := hashed.FindStringSubmatch(url); m != nil {
-		found, ok := a.byURL[a.urls[m[1]+m[2]]]
-		return found, ok
-	}
-	return Asset{}, false
+	found, ok := a.byName[m[1]+m[2]]
+	found.Exact = found.url == url
+	return found, ok
 }
 
-// hashed matches a name with the hash of any version.
+// hashed matches a name of lower-case letters with the hash of any version.
 var hashed = regexp.MustCompile(`^([a-z]+)\.[0-9a-f]{12}(\.[a-z]+)$`)
 
 // Compress returns a body for clients that accept gzip.
