@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -22,9 +21,6 @@ type WebConfig struct {
 	Contact string // contact address for push services: mailto:... or https://...
 	Client  *outbound.Client
 }
-
-// maxAnswer is the number of bytes that are read of a response.
-const maxAnswer = 4 << 10
 
 // notice is the payload that the service worker receives.
 type notice struct {
@@ -66,7 +62,6 @@ func (w *WebConfig) send(
 		return Failed, 0, err
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
 	err = fmt.Errorf("the push service returned status %d", resp.StatusCode)
 	switch s := resp.StatusCode; {
 	case s >= 200 && s < 300:
