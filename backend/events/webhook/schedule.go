@@ -15,40 +15,32 @@ var defaultSchedule = []time.Duration{
 	time.Hour, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 10 * time.Hour,
 }
 
-// answer is the outcome of a request: an error, or a response.
-type answer struct {
-	err        error
-	status     int
-	retryAfter time.Duration // requested by the endpoint; 0: none
-	body       string        // its beginning
-	took       time.Duration
-}
-
-// judge decides the next state of a delivery. It is a pure function: jitter, in [0, 1), extends a delay by up to a
-// fifth, so that deliveries that failed together are spread.
-func judge(d Delivery, a answer, schedule []time.Duration, jitter float64) Result {
-	r := Result{Delivery: d, Status: a.status, Took: a.took, Answer: a.body}
+// judge decides the next state of a delivery. r has its Delivery and, unless err is not nil, the response: Status,
+// Answer, and the Retry-After as Hold. It is a pure function: jitter, in [0, 1), extends a delay by up to a fifth, so
+// that deliveries that failed together are spread.
+func judge(r Result, err error, schedule []time.Duration, jitter float64) Result {
+	if r.Status != http.StatusTooManyRequests && r.Status != http.StatusServiceUnavailable {
+		r.Hold = 0
+	}
 	switch {
-	case a.err == nil && a.status >= 200 && a.status <= 299:
+	case err == nil && r.Status >= 200 && r.Status <= 299:
 		r.State = DeliveryDelivered
 		return r
-	case a.err != nil:
-		r.Error = events.OneLine(a.err)
-	case a.status >= 300 && a.status <= 399:
-		r.Error = fmt.Sprintf("the endpoint returned %d: redirects are not followed, change the URL", a.status)
+	case err != nil:
+		r.Error = events.OneLine(err)
+	case r.Status >= 300 && r.Status <= 399:
+		r.Error = fmt.Sprintf("the endpoint returned %d: redirects are not followed, change the URL", r.Status)
 	default:
-		r.Error = fmt.Sprintf("the endpoint returned %d", a.status)
+		r.Error = fmt.Sprintf("the endpoint returned %d", r.Status)
 	}
 	r.State = DeliveryFailed
-	r.Gone = a.err == nil && a.status == http.StatusGone
-	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
-		r.Hold = a.retryAfter
-	}
-	if r.Gone || d.Type == TypePing || d.Attempts >= len(schedule) {
+	r.Gone = r.Status == http.StatusGone
+	attempts := r.Delivery.Attempts
+	if r.Gone || r.Delivery.Type == TypePing || attempts >= len(schedule) {
 		return r
 	}
 	r.State = DeliveryWaiting
-	r.Wait = max(schedule[d.Attempts], r.Hold)
+	r.Wait = max(schedule[attempts], r.Hold)
 	r.Wait += time.Duration(jitter * float64(r.Wait/5))
 	return r
 }

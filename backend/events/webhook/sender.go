@@ -253,51 +253,50 @@ var errInterrupted = errors.New("the sending process ended during the attempt, o
 // the deliveries that were interrupted with it.
 func (s *Sender) send(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) Result {
 	if d.Interrupted {
-		return judge(d, answer{err: errInterrupted}, s.cfg.Schedule, rand.Float64())
+		return judge(Result{Delivery: d}, errInterrupted, s.cfg.Schedule, rand.Float64())
 	}
 	began := time.Now()
-	a := s.post(ctx, e, d, of)
-	if a.err != nil && ctx.Err() != nil { // cancelled by a stop: not a failure of the endpoint
+	r, err := s.post(ctx, e, d, of)
+	if err != nil && ctx.Err() != nil { // cancelled by a stop: not a failure of the endpoint
 		return Result{Delivery: d, State: DeliveryWaiting, Released: true}
 	}
-	a.took = time.Since(began)
-	return judge(d, a, s.cfg.Schedule, rand.Float64())
+	r.Delivery, r.Took = d, time.Since(began)
+	return judge(r, err, s.cfg.Schedule, rand.Float64())
 }
 
 // maxAnswer bounds the stored part of a response, in bytes.
 const maxAnswer = 1 << 10
 
-func (s *Sender) post(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) (a answer) {
+// post returns the response: Status, Answer, and the Retry-After as Hold.
+func (s *Sender) post(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) (r Result, err error) {
 	defer func() {
 		if p := recover(); p != nil { // one bad delivery must not crash the process
-			a = answer{err: errors.New("the sender panicked")}
+			r, err = Result{}, errors.New("the sender panicked")
 			s.cfg.Log.Error("panic while a webhook was sent", "delivery", d.ID, "panic", p)
 		}
 	}()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, strings.NewReader(d.Body))
 	if err != nil {
-		return answer{err: errors.New("the URL of the endpoint is invalid")}
+		return r, errors.New("the URL of the endpoint is invalid")
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "sluice-webhooks")
 	if err := sign(req.Header, d.ID, time.Now(), d.Body, append([]string{e.Secret}, e.OldSecrets...)...); err != nil {
-		return answer{err: err}
+		return r, err
 	}
 	span := s.cfg.Tracer.Post(of, req.URL.Hostname(), d.Attempts)
 	if parent := span.Parent(); parent != "" {
 		req.Header.Set("traceparent", parent)
 	}
-	defer func() { span.End(a.status, a.err) }()
+	defer func() { span.End(r.Status, err) }()
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return answer{err: err}
+		return r, err
 	}
 	defer resp.Body.Close()
 	begin, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	return answer{
-		err:        err,
-		status:     resp.StatusCode,
-		retryAfter: outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()),
-		body:       strings.ToValidUTF8(string(begin), "\uFFFD"),
-	}
+	return Result{
+		Status: resp.StatusCode, Answer: strings.ToValidUTF8(string(begin), "\uFFFD"),
+		Hold: outbound.RetryAfter(resp.Header.Get("Retry-After"), time.Now()),
+	}, err
 }

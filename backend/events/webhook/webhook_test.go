@@ -167,7 +167,8 @@ func TestJudge(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		d      Delivery
-		a      answer
+		r      Result
+		err    error
 		jitter float64
 		state  DeliveryState
 		wait   time.Duration
@@ -175,41 +176,42 @@ func TestJudge(t *testing.T) {
 		gone   bool
 		text   string
 	}{
-		{"200", d, answer{status: 200}, 0, DeliveryDelivered, 0, 0, false, ""},
-		{"299", d, answer{status: 299}, 0, DeliveryDelivered, 0, 0, false, ""},
-		{"first failure", d, answer{status: 500}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "the endpoint returned 500"},
-		{"jitter", d, answer{status: 500}, 0.999999, DeliveryWaiting, 6 * time.Second, 0, false, "500"},
+		{"200", d, Result{Status: 200}, nil, 0, DeliveryDelivered, 0, 0, false, ""},
+		{"299", d, Result{Status: 299}, nil, 0, DeliveryDelivered, 0, 0, false, ""},
+		{"first failure", d, Result{Status: 500}, nil, 0, DeliveryWaiting, 5 * time.Second, 0, false, "the endpoint returned 500"},
+		{"jitter", d, Result{Status: 500}, nil, 0.999999, DeliveryWaiting, 6 * time.Second, 0, false, "500"},
 		{
-			"third failure", after(2), answer{err: errors.New("no\r\nanswer")}, 0, DeliveryWaiting, 2 * time.Minute, 0, false,
+			"third failure", after(2), Result{}, errors.New("no\r\nanswer"), 0, DeliveryWaiting, 2 * time.Minute, 0, false,
 			"no answer",
 		},
-		{"last but one", after(9), answer{status: 404}, 0, DeliveryWaiting, 10 * time.Hour, 0, false, "404"},
-		{"last", after(10), answer{status: 404}, 0, DeliveryFailed, 0, 0, false, "404"},
-		{"redirect", d, answer{status: 307}, 0, DeliveryWaiting, 5 * time.Second, 0, false, "redirects are not followed"},
-		{"gone", d, answer{status: 410}, 0, DeliveryFailed, 0, 0, true, "410"},
+		{"last but one", after(9), Result{Status: 404}, nil, 0, DeliveryWaiting, 10 * time.Hour, 0, false, "404"},
+		{"last", after(10), Result{Status: 404}, nil, 0, DeliveryFailed, 0, 0, false, "404"},
+		{"redirect", d, Result{Status: 307}, nil, 0, DeliveryWaiting, 5 * time.Second, 0, false, "redirects are not followed"},
+		{"gone", d, Result{Status: 410}, nil, 0, DeliveryFailed, 0, 0, true, "410"},
 		{
-			"slow down", d, answer{status: 429, retryAfter: 90 * time.Second}, 0, DeliveryWaiting, 90 * time.Second,
+			"slow down", d, Result{Status: 429, Hold: 90 * time.Second}, nil, 0, DeliveryWaiting, 90 * time.Second,
 			90 * time.Second, false, "429",
 		},
 		{
-			"slow down, soon", after(3), answer{status: 503, retryAfter: time.Second}, 0, DeliveryWaiting, 10 * time.Minute,
+			"slow down, soon", after(3), Result{Status: 503, Hold: time.Second}, nil, 0, DeliveryWaiting, 10 * time.Minute,
 			time.Second, false, "503",
 		},
 		{
-			"Retry-After of another status", d, answer{status: 500, retryAfter: 90 * time.Second}, 0, DeliveryWaiting,
+			"Retry-After of another status", d, Result{Status: 500, Hold: 90 * time.Second}, nil, 0, DeliveryWaiting,
 			5 * time.Second, 0, false, "500",
 		},
 		{
-			"slow down, last", after(10), answer{status: 429, retryAfter: 90 * time.Second}, 0, DeliveryFailed, 0,
+			"slow down, last", after(10), Result{Status: 429, Hold: 90 * time.Second}, nil, 0, DeliveryFailed, 0,
 			90 * time.Second, false, "429",
 		},
 		{
-			"slow down, ping", ping, answer{status: 503, retryAfter: 90 * time.Second}, 0, DeliveryFailed, 0,
+			"slow down, ping", ping, Result{Status: 503, Hold: 90 * time.Second}, nil, 0, DeliveryFailed, 0,
 			90 * time.Second, false, "503",
 		},
-		{"ping", ping, answer{status: 500}, 0, DeliveryFailed, 0, 0, false, "500"},
+		{"ping", ping, Result{Status: 500}, nil, 0, DeliveryFailed, 0, 0, false, "500"},
 	} {
-		r := judge(c.d, c.a, defaultSchedule, c.jitter)
+		c.r.Delivery = c.d
+		r := judge(c.r, c.err, defaultSchedule, c.jitter)
 		if r.State != c.state || r.Wait.Round(time.Second) != c.wait || r.Hold != c.hold || r.Gone != c.gone ||
 			!strings.Contains(r.Error, c.text) ||
 			(r.Error == "") != (c.state == DeliveryDelivered) {
