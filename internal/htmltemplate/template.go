@@ -317,8 +317,8 @@ func (e *execution) apply(name string, args []reflect.Value) reflect.Value {
 	return results[0]
 }
 
-// urlAttributes are the texts that precede the URL in attributes with a URL.
-var urlAttributes = [][]byte{[]byte(` href="`), []byte(` src="`), []byte(` action="`)}
+// urlAttributes are the texts that precede the URL in attributes with a URL, such as href and formaction.
+var urlAttributes = [][]byte{[]byte(`href="`), []byte(`src="`), []byte(`action="`)}
 
 var errUnsafeURL = errors.New("it is neither relative nor http(s)")
 

@@ -89,7 +89,10 @@ func TestTrustedValuesAreNotEscaped(t *testing.T) {
 
 func TestURLsThatABrowserExecutesAreRejected(t *testing.T) {
 	for _, url := range []string{"javascript:x", "JaVaScRiPt:x", "java\nscript:x", " javascript:x", "data:text/html,x", "\x01:x"} {
-		for _, text := range []string{`<a href="{{.}}">`, `<img src="{{.}}">`, `<form action="{{.}}">`} {
+		for _, text := range []string{
+			`<a href="{{.}}">`, `<img src="{{.}}">`, `<form action="{{.}}">`, "<a\nhref=\"{{.}}\">",
+			`<button formaction="{{.}}">`, `<a href="{{if .}}{{.}}{{end}}">`,
+		} {
 			if got, err := render(text, url); err == nil {
 				t.Errorf("%s with %q: %s", text, url, got)
 			}
