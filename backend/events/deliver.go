@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/backend/telemetry"
 	"sluice/internal/loop"
 	redisscript "sluice/lua/redis"
 )
@@ -63,6 +64,13 @@ func (c *Consumer) process(ctx context.Context, all []delivery) {
 	ctx, batch := c.trace(ctx, good)
 	failed := c.settle(ctx, good)
 	batch.End(ctx.Err(), failed)
+}
+
+// trace begins the span of deliveries.
+func (c *Consumer) trace(ctx context.Context, all []delivery) (context.Context, *telemetry.Batch) {
+	events := eventsOf(all)
+	step := telemetry.Step{Operation: "process", Destination: destination, Group: c.group}
+	return c.cfg.Tracer.Batch(ctx, step, len(events), itemsOf(events))
 }
 
 // settle handles events, together or, to find which of them fails, one by one.

@@ -291,3 +291,48 @@ func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 	}
 	return nil
 }
+
+// destination names the stream in traces.
+const destination = "events"
+
+// findTraces sets the traces of the purchases that events are about.
+func (r *Relay) findTraces(ctx context.Context, events []Event) {
+	if r.cfg.Tracer == nil {
+		return
+	}
+	items := itemsOf(events)
+	r.cfg.Parents.Fill(ctx, items)
+	for i := range events {
+		events[i].Trace = items[i].Parent
+	}
+}
+
+// trace records the span of events that were moved since began.
+func (r *Relay) trace(ctx context.Context, began time.Time, moved []Event) {
+	step := telemetry.Step{Operation: "send", Destination: destination, Began: began}
+	_, batch := r.cfg.Tracer.Batch(ctx, step, len(moved), itemsOf(moved))
+	batch.End(nil, nil)
+}
+
+func itemsOf(events []Event) []telemetry.Item {
+	items := make([]telemetry.Item, len(events))
+	for i, e := range events {
+		items[i] = telemetry.Item{Order: e.OrderID, SaleID: e.SaleID, Message: e.ID, Parent: e.Trace}
+	}
+	return items
+}
+
+// RunWaker wakes the relay, in this or another process, when something changed, until ctx ends; it returns nil. Changes
+// in a short time are coalesced. A wake-up may be lost; the relay then continues after its Poll.
+func RunWaker(ctx context.Context, client redisconn.Client, space keyspace.Space, changed loop.Wake) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+		call, cancel := context.WithTimeout(ctx, time.Second)
+		_ = redisscript.Run(call, client, "event_wake", []string{space.EventWake()}).Err() // it may be lost
+		cancel()
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"sluice/backend/events"
 	"sluice/backend/store"
 	"sluice/internal/loop"
+	"sluice/internal/metric"
 )
 
 // Group is the name of the consumer group that sends Web Push messages.
@@ -78,7 +79,9 @@ type Service struct {
 func New(db *Store, cfg Config) *Service {
 	return &Service{
 		store: db, cfg: cfg.withDefaults(), queued: loop.NewWake(), hosts: newHosts(),
-		attempts: newAttempts(cfg.Registerer),
+		attempts: metric.With(cfg.Registerer).Counters("sluice_web_push_messages_total",
+			"Attempts to send a Web Push message by outcome: sent, failed (will be retried), gone, refused, given_up.",
+			"outcome", string(Sent), string(Failed), string(Gone), string(Refused), string(GivenUp)),
 	}
 }
 

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sluice/backend/events"
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/internal/metric"
 )
 
 // Store keeps queued messages and the subscriptions of browsers. It is safe for concurrent use.
@@ -136,4 +139,16 @@ func (s *Store) Prune(ctx context.Context, age time.Duration, limit int) (int64,
 func (s *Store) CountWaiting(ctx context.Context) (int64, error) {
 	const waiting = "SELECT count(*) FROM notifications WHERE settled_at IS NULL"
 	return store.ViewRow(ctx, s.db, "notify: count waiting", store.Column[int64], waiting)
+}
+
+// NewCollector returns the gauge sluice_web_push_waiting. sluice_web_push_up is 0, and alone, while the database does
+// not answer.
+func NewCollector(db *Store) prometheus.Collector {
+	return metric.Collector{Prefix: "sluice_web_push_", Read: func(ctx context.Context, set metric.SetGauge) error {
+		n, err := db.CountWaiting(ctx)
+		if err == nil {
+			set("waiting", "Web Push messages that have not been sent yet.", float64(n))
+		}
+		return err
+	}}
 }
