@@ -189,6 +189,21 @@ func TestCreateFileReplacesTheWholeFile(t *testing.T) {
 	}
 }
 
+// Of two concurrent writers of a file, the last one wins.
+func TestCreateFileTwiceConcurrently(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.html")
+	err := createFile(path, 0o600, func(w io.Writer) error {
+		_, err := io.WriteString(w, "the longer report")
+		return errors.Join(err, createFile(path, 0o600, func(w io.Writer) error {
+			_, err := io.WriteString(w, "a report")
+			return err
+		}))
+	})
+	if text, missing := os.ReadFile(path); err != nil || string(text) != "the longer report" {
+		t.Errorf("%v, %v, and the file is %q", err, missing, text)
+	}
+}
+
 // The directory of a report is checked before the rehearsal. The report would be lost otherwise.
 func TestRehearseChecksTheDirectoryFirst(t *testing.T) {
 	if runtime.GOOS != "linux" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -9,14 +10,14 @@ import (
 )
 
 // openOutput opens a file that replaces the one at path when it is complete, and has no more permissions than that one.
-// whole is false if another kind of file is at path, such as a device, a pipe or a link: then it opens that one, and
-// creates none.
+// Its name is random, because another process may write to the same path. whole is false if another kind of file is at
+// path, such as a device, a pipe or a link: then it opens that one, and creates none.
 func openOutput(path string, flags int, mode fs.FileMode) (file *os.File, whole bool, err error) {
 	name := path
 	info, missing := os.Lstat(path)
 	if whole = missing != nil || info.Mode().IsRegular(); whole {
-		name += ".sluice-tmp"
-		flags |= os.O_CREATE
+		name += "." + rand.Text()[:8] + ".sluice-tmp"
+		flags |= os.O_CREATE | os.O_EXCL
 	}
 	if whole && missing == nil {
 		mode = info.Mode().Perm()
