@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // openOutput opens a file that replaces the one at path when it is complete, and has no more permissions than that one.
@@ -30,7 +31,7 @@ func openOutput(path string, flags int, mode fs.FileMode) (file *os.File, whole 
 }
 
 // createFile creates or replaces a file as a whole: an error or a crash leaves the old one. It writes directly to a
-// device, a pipe or a link.
+// device, a pipe, a link or a mount point, and may then call write twice.
 func createFile(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	file, whole, err := openOutput(path, os.O_TRUNC, mode)
 	if err != nil {
@@ -39,14 +40,27 @@ func createFile(path string, mode fs.FileMode, write func(io.Writer) error) erro
 	if err = write(file); err == nil && whole {
 		err = file.Sync()
 	}
-	err = errors.Join(err, file.Close())
-	if err == nil && whole {
-		err = os.Rename(file.Name(), path)
+	if err = errors.Join(err, file.Close()); !whole {
+		return err
 	}
-	if err != nil && whole {
-		err = errors.Join(err, os.Remove(file.Name()))
+	if err == nil {
+		if err = os.Rename(file.Name(), path); err == nil {
+			return nil
+		}
+	}
+	err = errors.Join(err, os.Remove(file.Name()))
+	if errors.Is(err, syscall.EBUSY) { // a file that a container mounts
+		return overwriteFile(path, write)
 	}
 	return err
+}
+
+func overwriteFile(path string, write func(io.Writer) error) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
 }
 
 // checkFile returns an error if createFile cannot open a file. Call it before the work that fills the file.
