@@ -137,6 +137,16 @@ func TestPolicyReplayPrintsAReport(t *testing.T) {
 	}
 }
 
+// Programs that read the JSON need no case for a list that is missing.
+func TestPolicyReplayPrintsEmptyListsAsJSON(t *testing.T) {
+	log := write(t, "access.log", `192.0.2.1 - - [21/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5`+"\n")
+	none := write(t, "p.lua", "return { rules = {} }")
+	code, out, errOut := call(t, "policy replay "+log+" --policy "+none+" --against "+none+" --json")
+	if code != exitOK || errOut != "" || strings.Contains(out, "null") {
+		t.Errorf("exit %d, %s, printed\n%s", code, errOut, out)
+	}
+}
+
 func TestPolicyReplayRejectsInvalidInput(t *testing.T) {
 	policy, log := write(t, "p.lua", "return { rules = {} }"), write(t, "access.log", "nonsense\n")
 	for _, args := range [][]string{

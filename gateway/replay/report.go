@@ -147,7 +147,7 @@ func (t *replayer) report(c Config, streams []*stream) (*Report, error) {
 func (t *replayer) policyReport(c Config, i int, file string) PolicyReport {
 	s := t.runs[i]
 	r := PolicyReport{File: file, Passed: s.passed, Refused: s.refused, NoBucket: s.noBucket, Unauthorized: s.unauthorized,
-		Addresses: t.addresses.shares(i), Buyers: t.buyers.shares(i), RefusedPerSecond: s.perSecond.percentiles(),
+		Rules: []RuleCounts{}, Addresses: t.addresses.shares(i), Buyers: t.buyers.shares(i), RefusedPerSecond: s.perSecond.percentiles(),
 		Top: t.tops(c.Top, i, func(k *keyCounts) uint32 { return k.refused[i] })}
 	if t.requests > 0 {
 		r.RefusedShare = float64(s.refused) / float64(t.requests)
@@ -172,7 +172,7 @@ func (t *replayer) tops(n, side int, count func(*keyCounts) uint32) []TopKey {
 		return cmp.Or(cmp.Compare(count(b), count(a)), cmp.Compare(a.name.kind(), b.name.kind()),
 			cmp.Compare(a.name.String(), b.name.String()))
 	})
-	var tops []TopKey
+	tops := []TopKey{} // a list in JSON also if it is empty
 	for _, k := range all[:min(n, len(all))] {
 		top := TopKey{Kind: string(k.name.kind()), Key: k.name.String(), Requests: k.requests, Refused: count(k)}
 		top.Share = float64(top.Refused) / float64(top.Requests)
