@@ -46,8 +46,12 @@ comments and on standard error. Compare the result with recorded traffic: sluice
 			if n := len(result.Rules); n > policy.MaxRules {
 				return usage("%s has %d limits; a policy has at most %d rules: split the file", args[0], n, policy.MaxRules)
 			}
+			text := result.Policy(args[0])
+			if _, err := policy.Parse(args[0], text); err != nil {
+				return usage("%s makes no valid policy: split the file: %w", args[0], err)
+			}
 			p.printFindings(result.Notes)
-			_, err = p.out.Write(result.Policy(args[0]))
+			_, err = p.out.Write(text)
 			return err
 		},
 	}

@@ -97,6 +97,37 @@ func TestPolicyCheckKnowsTheZone(t *testing.T) {
 	}
 }
 
+// A file may have more of everything than a policy can have. A block list is no reason to convert nothing.
+func TestPolicyImportWritesAValidPolicyOrNone(t *testing.T) {
+	const one = "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s; limit_req zone=a;\n"
+	var denied, trusted, limited strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&denied, "deny 192.0.2.%d; # %d\n", i%256, i)
+		fmt.Fprintf(&trusted, "set_real_ip_from 10.1.%d.%d;\n", i/256, i%256)
+		fmt.Fprintf(&limited, "location /%d { limit_req zone=a; }\n", i)
+	}
+	for _, c := range []struct{ text, problem string }{
+		{one + denied.String(), ""},
+		{one + trusted.String(), "makes no valid policy: split the file: "},
+		{one + limited.String(), "has 2001 limits; a policy has at most 64 rules: split the file"},
+	} {
+		file := write(t, "nginx.conf", c.text)
+		code, out, errOut := call(t, "policy import "+file)
+		if c.problem != "" {
+			want := "sluice: " + file + " " + c.problem
+			if code != exitUsage || out != "" || !strings.HasPrefix(errOut, want) || strings.Count(errOut, "\n") != 1 {
+				t.Errorf("exit %d, %q, want %q", code, errOut, want)
+			}
+			continue
+		}
+		if _, err := policy.Parse("new.lua", []byte(out)); err != nil || code != exitOK ||
+			!strings.Contains(out, "more, which sluice policy import prints\n") ||
+			strings.Count(errOut, "a policy blocks no clients") != 2000 {
+			t.Errorf("exit %d, %v, %d bytes", code, err, len(out))
+		}
+	}
+}
+
 func TestPolicyReplayPrintsAReport(t *testing.T) {
 	var log strings.Builder
 	for i := range 10 {

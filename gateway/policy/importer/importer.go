@@ -34,7 +34,7 @@ type Rule struct {
 }
 
 // Import converts the file at path: YAML or JSON by its extension (.yaml, .yml, .json), else nginx, with the files that
-// it includes. The rules are valid in a policy, except that there may be more than policy.MaxRules.
+// it includes. The rules and the proxies are valid in a policy, except that there may be too many.
 func Import(path string) (*Result, error) {
 	err := checkFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

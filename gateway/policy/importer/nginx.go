@@ -112,9 +112,13 @@ func lastOf(args []string) string {
 // walk converts the limits of a block.
 func (n *nginxConfig) walk(all crossplane.Directives, around level) {
 	here := around
+	isInternal := false // clients cannot request an internal location
 	for _, d := range all {
-		if d.Directive == "limit_req_dry_run" {
+		switch d.Directive {
+		case "limit_req_dry_run":
 			here.shadow = lastOf(d.Args) == "on"
+		case "internal":
+			isInternal = true
 		}
 	}
 	for _, d := range all {
@@ -129,7 +133,7 @@ func (n *nginxConfig) walk(all crossplane.Directives, around level) {
 		case "limit_conn":
 			n.noteAt(d, "not converted: %s: %s", sourceOf(d), perClient)
 		case "deny":
-			if !has(all, "internal") { // clients cannot request an internal location
+			if !isInternal {
 				n.noteAt(d, "not converted: %s: %s", sourceOf(d), blocksNone)
 			}
 		case "if":

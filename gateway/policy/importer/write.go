@@ -10,15 +10,21 @@ import (
 	"sluice/gateway/policy"
 )
 
-// Policy returns the text of the policy that was converted from the file at path. The notes are comments in it.
+// maxNotes bounds the notes in a policy. More could exceed policy.MaxSize, such as one for each line of a block list.
+const maxNotes = 100
+
+// Policy returns the text of the policy that was converted from the file at path. The first notes are comments in it.
 func (r *Result) Policy(path string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "-- Converted from %s. Before use:\n", comment(filepath.Base(path)))
 	b.WriteString("--   sluice policy check FILE\n--   sluice policy replay LOG --policy FILE\n")
 	if len(r.Notes) > 0 {
 		b.WriteString("-- Without equivalent, or with another meaning:\n")
-		for _, n := range r.Notes {
+		for _, n := range r.Notes[:min(len(r.Notes), maxNotes)] {
 			fmt.Fprintf(&b, "--   %s\n", comment(n.Error()))
+		}
+		if more := len(r.Notes) - maxNotes; more > 0 {
+			fmt.Fprintf(&b, "--   and %d more, which sluice policy import prints\n", more)
 		}
 	}
 	b.WriteString("\nreturn {\n")
