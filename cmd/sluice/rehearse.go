@@ -105,12 +105,14 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 	view.head = visible(fmt.Sprintf("Rehearsing %s at %s: %s, up to %.0f a second, seed %d\n",
 		f.Sale, f.Target, plural.Count(f.Workload.Buyers, "buyer"), f.Workload.PeakRate(), f.Workload.Seed))
 	f.Progress = view.show
-	report, err := rehearsal.Run(ctx, f.Config)
+	cleaning, done := untilAnother(ctx)
+	defer done()
+	report, err := rehearsal.Run(ctx, cleaning, f.Config)
 	view.end()
 	if report == nil {
 		return orInterrupted(ctx, err)
 	}
-	if err := o.storeReport(ctx, report); err != nil {
+	if err := o.storeReport(cleaning, report); err != nil {
 		fmt.Fprintln(p.errOut, "The report is not in the admin console: "+visible(oneLine(err)))
 	}
 	err = errors.Join(err, p.writeRehearsal(o, f, report))
@@ -196,7 +198,7 @@ func (o *adminClient) rehearsedSale(ctx context.Context, id string) (string, err
 
 // storeReport stores the report where the admin console shows it. An interrupted rehearsal is stored too.
 func (o *adminClient) storeReport(ctx context.Context, report *rehearsal.Report) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	return o.do(ctx, post(adminPath("rehearsals", report.Copy.ID, "report"), report), &struct{}{})
 }

@@ -98,6 +98,19 @@ func untilSignal(ctx context.Context, signals ...os.Signal) (context.Context, co
 	return ctx, func() { stop(); cancel() }
 }
 
+// untilAnother returns a context that another SIGINT or SIGTERM ends after ctx has ended, for work that a signal does
+// not interrupt.
+func untilAnother(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		// Notify waits for the delivery of the signal that has ended ctx: this channel receives only later ones.
+		signals, stop := received(os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		onSignal(longer, signals, func(os.Signal) { cancel() })
+	})
+	return longer, func() { stop(); cancel() }
+}
+
 // received delivers these signals, until stop. One that arrives while another one waits is dropped.
 func received(signals ...os.Signal) (_ <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 1)

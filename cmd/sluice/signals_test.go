@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -174,6 +175,39 @@ func TestEdgeReloadsOnHangup(t *testing.T) {
 	}
 	edge.signal(syscall.SIGTERM)
 	edge.ends()
+}
+
+// A second signal ends the removal of a copy that waits for queued orders.
+func TestSecondSignalEndsTheCleanup(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/admin/v1/rehearsals":
+			fmt.Fprint(w, `{"id":"rehearsal-shoe","stock":1}`)
+		case strings.HasSuffix(r.URL.Path, "/remove"):
+			w.WriteHeader(http.StatusConflict)
+		default:
+			fmt.Fprint(w, `{}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	c := startChild(t, envAdminToken+"=hush", "waiting for the opening", "rehearse", "shoe", "--no-report", "--lead", "10m",
+		"--max-drain", "10m", "--target", server.URL, "--server", server.URL)
+	c.signal(syscall.SIGINT)
+	c.awaitLog("removing the copy")
+	testenv.Eventually(t, time.Minute, "another signal ends the process", func() bool {
+		select {
+		case <-c.ended:
+			return true
+		default:
+			_ = c.Process.Signal(syscall.SIGINT)
+			return false
+		}
+	})
+	if code := c.ProcessState.ExitCode(); code != exitFail || !strings.Contains(c.log.String(),
+		`; it closes automatically, and "sluice rehearse clean" removes it`) {
+		t.Errorf("exit %d: %s", code, c.log)
+	}
 }
 
 // statusOf returns the status of a GET on a connection of its own, 0 without an answer.

@@ -79,14 +79,15 @@ const (
 	tail = time.Minute
 	// pollEvery is the interval of the audit and of progress reports.
 	pollEvery = 500 * time.Millisecond
-	// cleanupTimeout limits the removal of the copy, which is not cancelled with ctx.
+	// cleanupTimeout limits the removal of the copy.
 	cleanupTimeout = 90 * time.Second
 )
 
 // Run performs a rehearsal. It returns when all actors have finished and every order is a row, or when ctx ends. In
-// both cases it removes the copy and returns a report. Without a report, the copy was not created. With a report, an
-// error means that the copy was not removed; it is closed, and "sluice rehearse clean" removes it.
-func Run(ctx context.Context, cfg Config) (*Report, error) {
+// both cases it removes the copy and returns a report. cleaning, which outlives ctx, bounds these steps. Without a
+// report, the copy was not created. With a report, an error means that the copy was not removed; it closes
+// automatically, and "sluice rehearse clean" removes it.
+func Run(ctx, cleaning context.Context, cfg Config) (*Report, error) {
 	r := newRun(cfg)
 	defer r.edge.closeIdle()
 	r.step.Store("testing the edge")
@@ -104,17 +105,17 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	// This call must not be interrupted: the id of the copy would be unknown.
-	made, err := cfg.Stage.Make(context.WithoutCancel(ctx), cfg.Sale, cfg.Stock, opening,
+	made, err := cfg.Stage.Make(cleaning, cfg.Sale, cfg.Stock, opening,
 		opening.Add(cfg.Workload.Span+tail+2*cfg.Limits.Drain))
 	if err != nil {
 		return nil, err
 	}
 	r.sale, r.opening = made, opening
 	playErr := r.play(ctx)
-	r.drain(ctx)
+	r.drain(ctx, cleaning)
 
 	// The following steps are also performed if ctx has ended.
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout+2*cfg.Limits.Drain)
+	clean, cancel := context.WithTimeout(cleaning, cleanupTimeout+2*cfg.Limits.Drain)
 	defer cancel()
 	report := r.report(clean, ctx.Err() != nil, playErr)
 	r.setStep("removing the copy")
@@ -285,11 +286,13 @@ func drained(points []Point, last float64) (at float64, ok bool) {
 	return at, ok
 }
 
-// drain waits until the queue is empty: at most twice the limit, and stopGrace after ctx has ended.
-func (r *run) drain(ctx context.Context) {
+// drain waits until the queue is empty: at most twice the limit, and stopGrace after ctx has ended, or until cleaning
+// ends.
+func (r *run) drain(ctx, cleaning context.Context) {
 	r.setStep("waiting for queued orders")
 	ctx, stop := loop.Outlive(ctx, stopGrace)
 	defer stop()
+	defer context.AfterFunc(cleaning, stop)()
 	ctx, cancel := context.WithTimeout(ctx, 2*r.Limits.Drain)
 	defer cancel()
 	for ctx.Err() == nil {

@@ -195,7 +195,7 @@ func (s *fixture) config(t *testing.T) Config {
 
 func rehearse(t *testing.T, cfg Config) *Report {
 	t.Helper()
-	r, err := Run(t.Context(), cfg)
+	r, err := Run(t.Context(), t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +392,7 @@ func TestStoppedRehearsalCleansUpAndReports(t *testing.T) {
 		}
 	}
 	begun := time.Now()
-	r, err := Run(ctx, cfg)
+	r, err := Run(ctx, t.Context(), cfg)
 	if err != nil || r.Verdict == Go || r.Stopped == "" || !s.gone {
 		t.Errorf("%+v, %v, removed %v", r, err, s.gone)
 	}
@@ -419,9 +419,33 @@ func TestStopWhileOrdersAreQueuedIsUnclear(t *testing.T) {
 			}
 		}
 	}
-	r, err := Run(ctx, cfg)
+	r, err := Run(ctx, t.Context(), cfg)
 	if err != nil || r.Verdict != Unclear || r.Stopped != "interrupted" || r.Drain == nil || !s.gone {
 		t.Errorf("%+v, %v, removed %v", r, err, s.gone)
+	}
+}
+
+// A rehearsal that is stopped twice neither waits for queued orders nor removes the copy.
+func TestStopOfTheCleanupReports(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"waiting for queued orders", "removing the copy"} {
+		s := newFixture(t)
+		s.queued, s.stay = 1, 1<<30
+		ctx, stop := context.WithCancel(t.Context())
+		cleaning, abandon := context.WithCancel(t.Context())
+		cfg := s.config(t)
+		cfg.Progress = func(p Progress) {
+			if p.Actors == p.Of {
+				stop()
+			}
+			if p.Step == step {
+				abandon()
+			}
+		}
+		r, err := Run(ctx, cleaning, cfg)
+		if err == nil || r.Verdict == Go || !strings.Contains(r.NotRemoved, `"sluice rehearse clean" removes it`) || s.gone {
+			t.Errorf("%s: %+v, %v, removed %v", step, r, err, s.gone)
+		}
 	}
 }
 
@@ -457,7 +481,7 @@ func TestStopWhileTokensAreSigned(t *testing.T) {
 			}
 			return buyer, nil
 		}
-		r, err := Run(ctx, cfg)
+		r, err := Run(ctx, t.Context(), cfg)
 		if s.made != made || s.gone != made {
 			t.Errorf("a copy was created: %t, and removed: %t; want %t", s.made, s.gone, made)
 		}
