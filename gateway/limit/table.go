@@ -33,7 +33,7 @@ func NewTable(capacity int) *Table {
 	for n < maxShards && capacity/(2*n) >= minShardCapacity {
 		n *= 2
 	}
-	t := &Table{shards: make([]shard, n), seed: maphash.MakeSeed(), shardCapacity: (capacity + n - 1) / n}
+	t := &Table{shards: make([]shard, n), seed: maphash.MakeSeed(), shardCapacity: (capacity-1)/n + 1}
 	for i := range t.shards {
 		t.shards[i].buckets = map[bucketName]slot{}
 	}

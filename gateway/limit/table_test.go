@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"sluice/gateway/limit"
@@ -11,6 +12,14 @@ func take(table *limit.Table, ms int64, rule *limit.Rule, key limit.Key) (bool, 
 	verdicts := make([]limit.Verdict, 1)
 	refused := table.Take(at(ms), []limit.Check{{Rule: rule, Key: key}}, verdicts)
 	return refused < 0, verdicts[0]
+}
+
+// A user may want no bound.
+func TestHugeTableHasRoom(t *testing.T) {
+	table := limit.NewTable(math.MaxInt)
+	if ok, v := take(table, t0, limit.NewRule(limit.Rule{Count: 1, Period: second}), limit.Key{}); !ok {
+		t.Errorf("refused: %+v", v)
+	}
 }
 
 func TestFullTableRefusesNewKeys(t *testing.T) {
