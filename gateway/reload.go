@@ -119,13 +119,20 @@ func (c *certificate) config() *tls.Config {
 
 // reloadCertificate applies changed files. Invalid ones are logged once, and the previous certificate stays in use.
 func (g *Gateway) reloadCertificate() {
-	if g.certificate == nil {
+	c := g.certificate
+	if c == nil || isPipe(c.certPath) || isPipe(c.keyPath) {
 		return
 	}
-	switch changed, err := g.certificate.read(); {
+	switch changed, err := c.read(); {
 	case err != nil:
 		g.log.Error("certificate is invalid, keeping the previous one", "err", err)
 	case changed:
 		g.log.Info("certificate reloaded")
 	}
+}
+
+// isPipe reports whether a file can be read only once. Another read of it could block without end.
+func isPipe(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&os.ModeNamedPipe != 0
 }

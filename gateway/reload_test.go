@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -178,6 +179,36 @@ func TestReloadDoesNotBlockOnOtherFiles(t *testing.T) {
 		if n := strings.Count(log.String(), "keeping the previous one") - before; n != 1 {
 			t.Errorf("%s was logged %d times, want once", c.name, n)
 		}
+	}
+}
+
+// A pipe gives the certificate once. A gateway that reads it again would block, also when it stops.
+func TestCertificateOfAPipeIsReadOnce(t *testing.T) {
+	dir := t.TempDir()
+	cert, key, pipe := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "pipe")
+	testenv.Certificate(t, cert, key, 1)
+	text, err := os.ReadFile(cert)
+	if err := errors.Join(err, syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() { written <- os.WriteFile(pipe, text, 0) }()
+	log := &testenv.Buffer{}
+	c := Config{Shared: shared("127.0.0.1:1"), PolicySource: []byte(open), Logger: slog.New(slog.NewTextHandler(log, nil))}
+	c.TLSCert, c.TLSKey = pipe, key
+	g, err := New(c)
+	if err := errors.Join(err, <-written); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { g.runOnce(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("the gateway blocks")
+	}
+	if strings.Contains(log.String(), "certificate") {
+		t.Error(log)
 	}
 }
 
