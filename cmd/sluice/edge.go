@@ -10,14 +10,9 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"sluice/gateway/policy"
-	"sluice/internal/edgetrace"
-	"sluice/internal/fleetlimit"
-	"sluice/internal/token"
-	"sluice/internal/token/mirror"
 	"sluice/nginx"
 )
 
@@ -90,70 +85,20 @@ func (p *program) edge(ctx context.Context, cfg nginx.Config, flags edgeFlags, c
 	cfg.Log, cfg.Version = errorLog, version
 	signals, stop := received(syscall.SIGHUP)
 	defer stop()
-	var helpers []func(context.Context) // nginx needs them until it has ended
-	registry := prometheus.NewRegistry()
-	spans, err := p.openTracing(ctx, "sluice-edge", registry)
-	if err != nil {
+	helpers := edgeHelpers{log: p.logger(), cfg: &cfg}
+	defer helpers.close()
+	if err := p.addHelpers(ctx, &helpers, flags); err != nil {
 		return err
-	}
-	defer spans.Close()
-	if spans != nil {
-		receiver, err := edgetrace.Listen(edgetrace.New(spans), registry, p.logger())
-		if err != nil {
-			return err
-		}
-		defer receiver.Close()
-		helpers = append(helpers, receiver.Run)
-		sampling := spans.Sampling()
-		cfg.Spans = &nginx.Spans{Address: receiver.Address(), Tag: receiver.Tag(), Metrics: receiver.Metrics(),
-			FollowParent: sampling.FollowParent, Ratio: sampling.Ratio}
-	}
-	fleet, closeFleet, err := openFleet(flags.limitRedis, p.logger())
-	if err != nil {
-		return err
-	}
-	defer closeFleet()
-	if fleet != nil {
-		leases, err := fleetlimit.Serve(fleet, p.logger())
-		if err != nil {
-			return err
-		}
-		defer leases.Close()
-		helpers, cfg.LeaseSocket = append(helpers, leases.Run), leases.Socket()
-	}
-	if token.IsURL(flags.TokenKeys) {
-		if err := flags.keys.Await(ctx, p.logger()); err != nil {
-			return err
-		}
-		m, err := mirror.New(flags.keys, p.logger())
-		if err != nil {
-			return err
-		}
-		defer m.Close()
-		helpers, cfg.TokenKeys, cfg.KeysSocket = append(helpers, m.Run), m.File(), m.Socket()
 	}
 	if !check {
-		return runBeside(ctx, func(ctx context.Context) error { return p.runEdge(ctx, &cfg, flags.listen, signals) }, helpers)
+		return helpers.runBeside(ctx, func(ctx context.Context) error { return p.runEdge(ctx, &cfg, flags.listen, signals) })
 	}
 	cfg.Prefix = ""
-	if err := runBeside(ctx, cfg.Check, helpers); err != nil {
+	if err := helpers.runBeside(ctx, cfg.Check); err != nil {
 		return err
 	}
 	fmt.Fprintf(p.out, "nginx's configuration and the policy are valid (policy: %s)\n", policyName(edgePolicy(cfg)))
 	return nil
-}
-
-// runBeside runs main until ctx ends, and the helpers until main has returned.
-func runBeside(ctx context.Context, main func(context.Context) error, helpers []func(context.Context)) error {
-	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	for _, help := range helpers {
-		running.Go(func() { help(longer) })
-	}
-	err := main(ctx)
-	stop()
-	running.Wait()
-	return err
 }
 
 // policyFile returns the policy file of an edge without --root: that of --policy, or lua/policy.lua of the working

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/internal/edgetrace"
+	"sluice/internal/fleetlimit"
+	"sluice/internal/token"
+	"sluice/internal/token/mirror"
+	"sluice/internal/tracing"
+	"sluice/nginx"
+)
+
+// edgeHelpers are the parts of an edge beside nginx, which needs them until it has ended. cfg names them.
+type edgeHelpers struct {
+	cfg   *nginx.Config
+	log   *slog.Logger
+	parts []helper
+	ends  []func() // in the order of the start
+}
+
+type helper interface {
+	Run(ctx context.Context)
+	Close()
+}
+
+func (h *edgeHelpers) add(part helper) {
+	h.parts, h.ends = append(h.parts, part), append(h.ends, part.Close)
+}
+
+func (h *edgeHelpers) close() {
+	for _, end := range slices.Backward(h.ends) {
+		end()
+	}
+}
+
+// runBeside runs main until ctx ends, and the helpers until main has returned.
+func (h *edgeHelpers) runBeside(ctx context.Context, main func(context.Context) error) error {
+	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	for _, part := range h.parts {
+		running.Go(func() { part.Run(longer) })
+	}
+	err := main(ctx)
+	stop()
+	running.Wait()
+	return err
+}
+
+// addHelpers adds the helpers that the flags and the environment require.
+func (p *program) addHelpers(ctx context.Context, h *edgeHelpers, flags edgeFlags) error {
+	registry := prometheus.NewRegistry()
+	spans, err := p.openTracing(ctx, "sluice-edge", registry)
+	if err != nil {
+		return err
+	}
+	h.ends = append(h.ends, spans.Close)
+	if spans != nil {
+		if err := h.addSpans(spans, registry); err != nil {
+			return err
+		}
+	}
+	fleet, closeFleet, err := openFleet(flags.limitRedis, p.logger())
+	if err != nil {
+		return err
+	}
+	h.ends = append(h.ends, closeFleet)
+	if fleet != nil {
+		leases, err := fleetlimit.Serve(fleet, p.logger())
+		if err != nil {
+			return err
+		}
+		h.add(leases)
+		h.cfg.LeaseSocket = leases.Socket()
+	}
+	if token.IsURL(flags.TokenKeys) {
+		return h.addKeys(ctx, flags.keys)
+	}
+	return nil
+}
+
+// addSpans receives what the workers of nginx record, and exports it.
+func (h *edgeHelpers) addSpans(spans *tracing.Provider, registry *prometheus.Registry) error {
+	receiver, err := edgetrace.Listen(edgetrace.New(spans), registry, h.log)
+	if err != nil {
+		return err
+	}
+	h.add(receiver)
+	sampling := spans.Sampling()
+	h.cfg.Spans = &nginx.Spans{Address: receiver.Address(), Tag: receiver.Tag(), Metrics: receiver.Metrics(),
+		FollowParent: sampling.FollowParent, Ratio: sampling.Ratio}
+	return nil
+}
+
+// addKeys fetches the token keys of a URL for the workers of nginx.
+func (h *edgeHelpers) addKeys(ctx context.Context, keys *token.Keys) error {
+	if err := keys.Await(ctx, h.log); err != nil {
+		return err
+	}
+	m, err := mirror.New(keys, h.log)
+	if err != nil {
+		return err
+	}
+	h.add(m)
+	h.cfg.TokenKeys, h.cfg.KeysSocket = m.File(), m.Socket()
+	return nil
+}
