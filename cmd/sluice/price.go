@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -22,48 +23,41 @@ func priceText(p client.Price) string {
 	return whole + " " + p.Currency
 }
 
+// priceForm has the whole part, the fraction with and without its point, and the currency.
+var priceForm = regexp.MustCompile(`^ *(\d+)(\.(\d*))? *([A-Za-z]{3})$`)
+
 // parsePrice reads "19.99EUR", "19 EUR" or "5000JPY" into the currency's minor unit.
-func parsePrice(s string) (client.Price, error) {
-	bad := fmt.Errorf("%q: want an amount and a currency, such as 19.99EUR", s)
-	if s == "" {
-		return client.Price{}, errors.New("want an amount and a currency, such as 19.99EUR")
+func parsePrice(s string) (p client.Price, err error) {
+	const want = "want an amount and a currency, such as 19.99EUR"
+	parts := priceForm.FindStringSubmatch(s)
+	switch {
+	case s == "":
+		return p, errors.New(want)
+	case strings.Contains(s, ","):
+		return p, fmt.Errorf("%q: %s, with a point", s, want)
+	case strings.Trim(s, "0123456789. ") == "":
+		return p, fmt.Errorf("%q has no currency: want an amount and a currency, such as %sEUR", s, strings.TrimSpace(s))
+	case parts == nil:
+		return p, fmt.Errorf("%q: %s", s, want)
 	}
-	if strings.Contains(s, ",") {
-		return client.Price{}, fmt.Errorf("%w, with a point", bad)
-	}
-	if len(s) < 4 {
-		return client.Price{}, bad
-	}
-	code := s[len(s)-3:]
-	if strings.Trim(s, "0123456789. ") == "" {
-		return client.Price{}, fmt.Errorf("%q has no currency: want an amount and a currency, such as %sEUR", s,
-			strings.TrimSpace(s))
-	}
-	if strings.Trim(strings.ToUpper(code), "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-		return client.Price{}, bad
-	}
+	whole, point, fraction, code := parts[1], parts[2], parts[3], parts[4]
 	if _, err := currency.ParseISO(code); err != nil {
-		return client.Price{}, fmt.Errorf("%q: %q is no currency of ISO 4217: use one such as EUR", s, code)
+		return p, fmt.Errorf("%q: %q is no currency of ISO 4217: use one such as EUR", s, code)
 	}
 	if upper := strings.ToUpper(code); code != upper {
-		return client.Price{}, fmt.Errorf("%q: write the currency as %s", s, upper)
+		return p, fmt.Errorf("%q: write the currency as %s", s, upper)
 	}
-	whole, fraction, point := strings.Cut(strings.TrimSpace(s[:len(s)-3]), ".")
 	decimals := money.Decimals(code)
-	if whole == "" || point && len(fraction) != decimals {
-		return client.Price{}, fmt.Errorf("%w; %s has %d decimals", bad, code, decimals)
-	}
-	if !point {
+	if point == "" {
 		fraction = strings.Repeat("0", decimals)
 	}
-	n, err := strconv.ParseUint(whole+fraction, 10, 64)
-	if errors.Is(err, strconv.ErrRange) || n > sale.MaxAmount {
-		return client.Price{}, fmt.Errorf("%q: an amount is at most %s", s, priceText(client.Price{
-			Amount: sale.MaxAmount, Currency: code,
-		}))
+	if len(fraction) != decimals {
+		return p, fmt.Errorf("%q: %s; %s has %d decimals", s, want, code, decimals)
 	}
-	if err != nil {
-		return client.Price{}, bad
+	n, err := strconv.ParseUint(whole+fraction, 10, 64)
+	if err != nil || n > sale.MaxAmount {
+		most := priceText(client.Price{Amount: sale.MaxAmount, Currency: code})
+		return p, fmt.Errorf("%q: an amount is at most %s", s, most)
 	}
 	return client.Price{Amount: int64(n), Currency: code}, nil
 }
