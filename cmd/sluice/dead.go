@@ -37,7 +37,18 @@ and the reason.`,
 	}
 	c.PersistentFlags().
 		StringVar(&o.group, "group", "", "dead events of this group instead of dead orders; see sluice group")
-	return o.adminCommand(c, o.deadList(), o.deadRetry(), o.deadCancel())
+	return o.adminCommand(c, o.deadList(), o.deadSettle(&cobra.Command{
+		Use:   "retry [ORDER... | --sale S | --error-contains TEXT | --all]",
+		Short: "Requeue dead orders",
+		Example: `  sluice dead retry 923417600000000123
+  sluice dead retry --error-contains deadlock --dry-run       # which orders those are
+  sluice dead retry --error-contains deadlock --reason "the database is fixed"`,
+	}, "retry", requeued), o.deadSettle(&cobra.Command{
+		Use:   "cancel [ORDER... | --sale S | --error-contains TEXT | --all]",
+		Short: "Cancel dead orders: return the unit to the sale and the slot to the buyer",
+		Example: `  sluice dead cancel 923417600000000123 --reason "address cannot be served"
+  sluice dead cancel --sale shoe --died-after 2h --reason "test orders"`,
+	}, "cancel", became))
 }
 
 func (o *deadClient) deadList() *cobra.Command {
@@ -130,25 +141,6 @@ func (f *deadFilter) read(now time.Time) error {
 
 func (f *deadFilter) names() bool {
 	return f.All || f.Sale != "" || f.ErrorContains != "" || f.DiedAfter != nil || f.DiedBefore != nil
-}
-
-func (o *deadClient) deadRetry() *cobra.Command {
-	return o.deadSettle(&cobra.Command{
-		Use:   "retry [ORDER... | --sale S | --error-contains TEXT | --all]",
-		Short: "Requeue dead orders",
-		Example: `  sluice dead retry 923417600000000123
-  sluice dead retry --error-contains deadlock --dry-run       # which orders those are
-  sluice dead retry --error-contains deadlock --reason "the database is fixed"`,
-	}, "retry", requeued)
-}
-
-func (o *deadClient) deadCancel() *cobra.Command {
-	return o.deadSettle(&cobra.Command{
-		Use:   "cancel [ORDER... | --sale S | --error-contains TEXT | --all]",
-		Short: "Cancel dead orders: return the unit to the sale and the slot to the buyer",
-		Example: `  sluice dead cancel 923417600000000123 --reason "address cannot be served"
-  sluice dead cancel --sale shoe --died-after 2h --reason "test orders"`,
-	}, "cancel", became)
 }
 
 // requeued describes the state of a dead order after a retry.
