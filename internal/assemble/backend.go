@@ -28,7 +28,6 @@ import (
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver"
-	"sluice/internal/loop"
 	"sluice/internal/outbound"
 	"sluice/internal/token"
 )
@@ -247,12 +246,4 @@ func (b *Backend) Run(ctx context.Context, public, admin net.Listener) error {
 func (b *Backend) followKeys(ctx context.Context) error {
 	b.cfg.Tokens.Follow(ctx, func(err error) { b.cfg.Tokens.LogChange(b.log, err) })
 	return nil
-}
-
-// every calls do immediately and then at each tick of the interval, until ctx ends.
-func every(ctx context.Context, interval time.Duration, do func()) {
-	for ctx.Err() == nil {
-		do()
-		loop.Tick(ctx, interval)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"sluice/backend/redis/redisconn"
+	"sluice/internal/loop"
 )
 
 // EmbeddedRedis is a Redis server in this process that no other process reaches. It is empty when it starts.
@@ -33,11 +34,13 @@ func StartEmbeddedRedis(ctx context.Context) (*EmbeddedRedis, error) {
 	_ = first.Close()
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	last := time.Now()
-	go every(ctx, expireEvery, func() { // miniredis expires keys only when its clock advances
-		now := time.Now()
-		m.FastForward(now.Sub(last))
-		last = now
-	})
+	go func() {
+		for range loop.Ticks(ctx, expireEvery) { // miniredis expires keys only when its clock advances
+			now := time.Now()
+			m.FastForward(now.Sub(last))
+			last = now
+		}
+	}()
 	return &EmbeddedRedis{server: m, stop: stop}, nil
 }
 

@@ -39,7 +39,9 @@ func (b *Backend) refill(ctx context.Context) error {
 // a transfer completes it after its next start, if no other backend has.
 func (b *Backend) settleEnded(ctx context.Context) error {
 	settled := map[spread.Sale]int{}
-	every(ctx, settleEvery, func() { settled = b.settleOnce(ctx, settled) })
+	for range loop.Ticks(ctx, settleEvery) {
+		settled = b.settleOnce(ctx, settled)
+	}
 	return nil
 }
 
@@ -71,32 +73,37 @@ const meterEvery = 2 * time.Second
 
 // measure updates the meters of the queue until ctx ends. They keep their values while Redis does not respond.
 func (b *Backend) measure(ctx context.Context) error {
-	every(ctx, meterEvery, func() {
-		ctx, cancel := context.WithTimeout(ctx, meterEvery)
-		defer cancel()
-		views, err := b.stock.List(ctx)
-		if err != nil {
-			return
-		}
-		b.sales.Set(views)
-		shards, err := b.stores.shards.ByShard(ctx)
-		if err != nil {
-			return
-		}
-		accepted := make([]int64, len(shards))
-		for _, v := range views {
-			if len(v.Segments) == 0 {
-				accepted[b.stores.space.ShardOf(v.ID)] += v.Accepted
-			}
-			for _, segment := range v.Segments {
-				accepted[segment.Shard] += segment.Accepted
-			}
-		}
-		for i, one := range shards {
-			if one != nil {
-				b.meters[i].Sample(time.Now(), accepted[i], *one)
-			}
-		}
-	})
+	for ctx.Err() == nil {
+		b.measureOnce(ctx)
+		loop.Tick(ctx, meterEvery)
+	}
 	return nil
+}
+
+func (b *Backend) measureOnce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, meterEvery)
+	defer cancel()
+	views, err := b.stock.List(ctx)
+	if err != nil {
+		return
+	}
+	b.sales.Set(views)
+	shards, err := b.stores.shards.ByShard(ctx)
+	if err != nil {
+		return
+	}
+	accepted := make([]int64, len(shards))
+	for _, v := range views {
+		if len(v.Segments) == 0 {
+			accepted[b.stores.space.ShardOf(v.ID)] += v.Accepted
+		}
+		for _, segment := range v.Segments {
+			accepted[segment.Shard] += segment.Accepted
+		}
+	}
+	for i, one := range shards {
+		if one != nil {
+			b.meters[i].Sample(time.Now(), accepted[i], *one)
+		}
+	}
 }

@@ -1,13 +1,13 @@
 package rehearsal
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"github.com/valyala/fastjson"
 
 	"sluice/internal/loop"
 )
@@ -157,27 +157,20 @@ func classify(resp *fasthttp.Response) (r result, rule string) {
 	return r, rule
 }
 
-// field returns a string field of a JSON object, without parsing it. Responses have no escapes in the fields used
-// here, and no nested fields with the same name.
-func field(body []byte, name string) string { return textAfter(body, `"`+name+`":"`) }
-
-// violated returns the first policy that a 429 names.
-func violated(body []byte) string {
-	return cmp.Or(textAfter(body, `"violated-policies":["`), "unnamed")
-}
-
 // maxText is the length of the longest text that is read from a response, in bytes. The report contains it.
 const maxText = 256
 
-// textAfter returns the text between a prefix and the next quote, or "" if there is none or if it is too long.
-func textAfter(body []byte, prefix string) string {
-	_, rest, _ := bytes.Cut(body, []byte(prefix))
-	text, _, _ := bytes.Cut(rest, []byte{'"'})
+// field returns a string of a JSON response, or "" if there is none or if it is too long.
+func field(body []byte, keys ...string) string {
+	text := fastjson.GetString(body, keys...)
 	if len(text) > maxText {
 		return ""
 	}
-	return string(text)
+	return text
 }
+
+// violated returns the first policy that a 429 names.
+func violated(body []byte) string { return cmp.Or(field(body, "violated-policies", "0"), "unnamed") }
 
 // maxRetryAfter bounds the Retry-After that a shopper follows, in seconds.
 const maxRetryAfter = 60
