@@ -62,7 +62,6 @@ func decoded[T any](ctx context.Context, c *Client, path string, names ...string
 	}
 }
 
-// errStopped reports that the caller ended the loop over a stream.
 var errStopped = errors.New("stopped")
 
 // stream reads events, and reconnects, until take returns false (the error is then nil) or an error, the context ends,

@@ -35,7 +35,6 @@ func (p *page[T]) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(members[p.list], &p.items)
 }
 
-// pageSize is the number of items that one request of pages returns.
 const pageSize = 500
 
 // pages returns the items of all pages of a list. If shards were unavailable, an error after the last item names them.

@@ -95,7 +95,6 @@ func problemOf(resp *http.Response, body []byte) *Problem {
 	return p
 }
 
-// maxRetryAfter caps Retry-After.
 const maxRetryAfter = 24 * time.Hour
 
 // retryAfter parses a Retry-After header: seconds, or a date as some proxies send. It returns 0 for other values.

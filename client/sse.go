@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// sseEvent is one event of an event stream.
 type sseEvent struct{ name, id, data string }
 
 // maxEvent is the maximum size of the data of an event in bytes.

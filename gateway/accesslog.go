@@ -28,7 +28,6 @@ type accessLog struct {
 
 const accessLogSize = 64 << 10 // bytes; a fuller buffer is written immediately
 
-// add logs a request with a complete response.
 func (l *accessLog) add(ctx *fasthttp.RequestCtx, x *exchange) {
 	sent := sizeOf(ctx)
 	l.mu.Lock()
@@ -57,7 +56,6 @@ func since(ctx *fasthttp.RequestCtx, now time.Time) time.Duration {
 	return now.Sub(ctx.Time())
 }
 
-// sizeOf returns the size of the response in bytes.
 func sizeOf(ctx *fasthttp.RequestCtx) int64 {
 	resp := &ctx.Response
 	if resp.SkipBody || ctx.IsHead() {
@@ -135,7 +133,6 @@ func (l *accessLog) write() {
 	l.lines = l.lines[:0]
 }
 
-// appendField appends a field of JSON.
 func appendField(b []byte, name, text string) []byte {
 	b = append(append(append(b, `,"`...), name...), `":"`...)
 	return append(appendText(b, text), '"')

@@ -137,7 +137,6 @@ func (x *exchange) truncate(n, fleet int) {
 
 func (r *rule) isEnforced() bool { return r.Mode == policy.Enforce }
 
-// refuse responds to a request that rule r refuses.
 func (g *Gateway) refuse(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v limit.Verdict) {
 	if v.Full {
 		r.failed.Inc()

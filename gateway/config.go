@@ -59,5 +59,4 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// maxBody is the largest request body, in bytes.
 const maxBody = 16 << 10

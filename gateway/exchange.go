@@ -61,7 +61,6 @@ func (x *exchange) reset() {
 		traceLine: x.traceLine}
 }
 
-// note sets the verdict for the access log and spans.
 func (x *exchange) note(verdict string, r *rule, remaining int) {
 	x.verdict, x.rule, x.remaining = verdict, r, remaining
 }

@@ -42,7 +42,6 @@ func fleetAddress(a netip.Addr, ipv6Prefix int) string {
 	return hex.EncodeToString(b[:ipv6Prefix/8])
 }
 
-// matchFleet adds the rules of the fleet that match the request.
 func (x *exchange) matchFleet(rules []*rule, method []byte) {
 	for _, r := range rules {
 		if r.Match.Covers(method, x.path) {

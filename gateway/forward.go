@@ -16,7 +16,6 @@ var (
 	orderStatus = policy.Match{Method: fasthttp.MethodGet, Path: "/v1/orders/*"} // may wait for the order
 )
 
-// forward sends the request to a backend and completes the response.
 func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) {
 	method := ctx.Request.Header.Method()
 	x.Repeatable = isRepeatable(method, x.path)

@@ -35,7 +35,6 @@ type metrics struct {
 	concurrencyDenied prometheus.Counter
 }
 
-// newMetrics creates the metrics and registers them.
 func newMetrics(registry prometheus.Registerer) *metrics {
 	register := metric.With(registry)
 	m := &metrics{
@@ -82,7 +81,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// responded counts a response.
 func (m *metrics) responded(status int) {
 	if class := status / 100; class >= 1 && class <= 5 {
 		m.byClass[class].Inc()
@@ -104,7 +102,6 @@ func (m *metrics) setRules(rules []policy.Rule) {
 	}
 }
 
-// listFetched counts a fetch of a bypass list.
 func (m *metrics) listFetched(ok bool) { m.listFetches.WithLabelValues(resultLabel(ok)).Inc() }
 
 func resultLabel(ok bool) string {

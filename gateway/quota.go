@@ -16,7 +16,6 @@ func policyMember(name string, quota int, perSecond float64) string {
 	return strconv.Quote(name) + ";q=" + strconv.Itoa(quota) + ";w=" + strconv.FormatFloat(window, 'f', 0, 64)
 }
 
-// appendMember appends a member to a field value.
 func appendMember(dst []byte, member string) []byte {
 	if len(dst) > 0 {
 		dst = append(dst, ", "...)

@@ -54,7 +54,6 @@ func (o *adminClient) nameFlags(c *cobra.Command) {
 	}
 }
 
-// flags declares the flags that all admin commands share.
 func (o *adminClient) flags(set *pflag.FlagSet) {
 	f := &flagSet{FlagSet: set, getenv: o.p.getenv}
 	f.str(&o.server, "server", envServer, "", "URL of the admin API (default: from the data directory)")
@@ -63,14 +62,12 @@ func (o *adminClient) flags(set *pflag.FlagSet) {
 	f.json(&o.json)
 }
 
-// reasonFlag declares the reason that the action log keeps.
 func reasonFlag(c *cobra.Command, why *string) {
 	c.Flags().StringVar(why, "reason", "", "reason for the action log")
 }
 
 func reason(why string) map[string]string { return map[string]string{"reason": why} }
 
-// adminTimeout bounds one call.
 const adminTimeout = 30 * time.Second
 
 // connect returns a client of the admin API that the flags, the environment or the data directory name. It does not

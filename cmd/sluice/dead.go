@@ -120,7 +120,6 @@ func (f *deadFilter) add(c *cobra.Command) {
 	flags.BoolVar(&f.DryRun, "dry-run", false, "only list the matching orders")
 }
 
-// read parses the times of the flags.
 func (f *deadFilter) read(now time.Time) error {
 	var bad problems
 	for _, when := range []struct {

@@ -110,7 +110,6 @@ func policyFile(flag string) string {
 	return flag
 }
 
-// policyName describes a policy file in the log.
 func policyName(file string) string {
 	return cmp.Or(file, "built-in; --policy FILE selects another one")
 }
@@ -148,7 +147,6 @@ func (p *program) runEdge(ctx context.Context, cfg *nginx.Config, address string
 	return cfg.Run(ctx)
 }
 
-// workingRoot returns the working directory if it holds the edge's files.
 func workingRoot() string {
 	if wd, err := os.Getwd(); err == nil && isFile(filepath.Join(wd, "nginx", "nginx.conf")) &&
 		isFile(filepath.Join(wd, "lua", "policy.lua")) {
@@ -202,7 +200,6 @@ connections. A client that sends at that moment sees a reset and must repeat its
 // policyError is an error in a policy: "FILE:LINE: problem".
 type policyError struct{ error }
 
-// reloadEdge checks the policy of the running edge, and reloads it.
 func reloadEdge(ctx context.Context, running nginx.Config) error {
 	file, leases, err := running.RunningPolicy()
 	if err != nil {

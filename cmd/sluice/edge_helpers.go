@@ -52,7 +52,6 @@ func (h *edgeHelpers) runBeside(ctx context.Context, main func(context.Context) 
 	return err
 }
 
-// addHelpers adds the helpers that the flags and the environment require.
 func (p *program) addHelpers(ctx context.Context, h *edgeHelpers, flags edgeFlags) error {
 	registry := prometheus.NewRegistry()
 	spans, err := p.openTracing(ctx, "sluice-edge", registry)

@@ -159,7 +159,6 @@ func (f *flagSet) expect(to *token.Expect) {
 	f.filled("token-issuer", "token-audience")
 }
 
-// edgeFlags are the flags of both edges.
 type edgeFlags struct {
 	edgeconfig.Shared
 	listen, limitRedis string
@@ -222,7 +221,6 @@ func withScheme(raw string) string {
 	return raw
 }
 
-// corsOrigins declares the flag of edges.
 func (f *flagSet) corsOrigins(to *[]string) {
 	f.list(to, "cors-origins", envCORSOrigins, "origin of a site whose pages may call the API, https://shop.example; "+
 		"repeatable (default: none)")

@@ -23,7 +23,6 @@ func (m *problems) add(format string, args ...any) {
 	}
 }
 
-// check adds an error of a setting, if there is one.
 func (m *problems) check(setting string, err error) {
 	if err != nil {
 		m.add("%s: %v", setting, err)
@@ -109,7 +108,6 @@ func (f *flagSet) list(to *[]string, name, env, help string) {
 	f.Lookup(name).DefValue = "[]"
 }
 
-// items splits a list at commas.
 func items(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
@@ -121,7 +119,6 @@ func (f *flagSet) number(to *int, name, env string, def, least, most int, help s
 	bounded(f, to, name, env, "a whole number", least, most)
 }
 
-// duration is number for durations.
 func (f *flagSet) duration(to *time.Duration, name, env string, def, least, most time.Duration, help string) {
 	_, help = f.env(env, help)
 	f.DurationVar(to, name, def, help)

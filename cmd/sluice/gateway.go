@@ -51,7 +51,6 @@ the unit's listener instead of --listen.`,
 	return c
 }
 
-// gateway runs the Go edge until ctx ends.
 func (p *program) gateway(ctx context.Context, flags gatewayFlags) error {
 	cfg, log, registry := flags.cfg, p.logger(), newRegistry()
 	signals, stop := received(syscall.SIGHUP, syscall.SIGUSR1)

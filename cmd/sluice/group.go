@@ -43,7 +43,6 @@ func (f *flagSet) groups(g *groupFlags) {
 		"how long delivered webhooks and failed pings are kept in the log; undelivered events stay")
 }
 
-// finish checks the settings and builds cfg of them.
 func (g *groupFlags) finish(getenv func(string) string, bad *problems) {
 	var err error
 	g.cfg.Points, err = points.ParseRule(g.points)

@@ -50,7 +50,6 @@ func (m *problems) checkDistinct(flag, addr, listen string) {
 	}
 }
 
-// listen opens a listener for the address that a flag gave.
 func listen(ctx context.Context, flag, addr string) (ln net.Listener, err error) {
 	if network, to := unixsocket.Network(addr); network == "unix" {
 		ln, err = unixsocket.Claim(ctx, to)

@@ -161,7 +161,6 @@ a dead letter.`,
 	return root
 }
 
-// forAll calls do for a command and for all below it.
 func forAll(c *cobra.Command, do func(*cobra.Command)) {
 	do(c)
 	for _, sub := range c.Commands() {

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// exitCodes describes the exit codes of the program.
 var exitCodes = []struct {
 	code int
 	when string
@@ -96,7 +95,6 @@ sluice completion fish > ~/.config/fish/completions/sluice.fish     # fish`)
 	m.text("Names of sales, endpoints and groups are completed with a request to the server.")
 }
 
-// commands writes a command and those below it.
 func (m manual) commands(c *cobra.Command) {
 	if !c.IsAvailableCommand() && c.HasParent() {
 		return
@@ -178,7 +176,6 @@ func (m manual) row(cells ...string) {
 	fmt.Fprintf(m.w, "| %s |\n", strings.Join(cells, " | "))
 }
 
-// enumeration returns names as one phrase.
 func enumeration(names []string) string {
 	last := len(names) - 1
 	return "`" + strings.Join(names[:last], "`, `") + "` and `" + names[last] + "`"

@@ -6,7 +6,6 @@ import (
 	"sluice/backend/admin/adminhttp"
 )
 
-// refundState describes whether a refund is due.
 func refundState(p adminhttp.Payment) string {
 	switch {
 	case !p.Refund:

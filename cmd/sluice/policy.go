@@ -112,7 +112,6 @@ FILE defaults to ` + envPolicy + `, or to lua/policy.lua if it is not set.`,
 	return c
 }
 
-// sizeUnits are the units of sizes as nginx writes them.
 var sizeUnits = map[string]uint64{"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 // parseSize reads a size as nginx writes it: 64m, 512k, or bytes.

@@ -18,7 +18,6 @@ import (
 	"sluice/internal/plural"
 )
 
-// printJSON prints v for programs.
 func (p *program) printJSON(v any) error {
 	e := json.NewEncoder(p.out)
 	e.SetIndent("", "  ")
@@ -168,7 +167,6 @@ func cell(v any) string {
 	return fmt.Sprint(v)
 }
 
-// known formats a number that may be unknown.
 func known[T any](n *T) string {
 	if n == nil {
 		return "?"

@@ -38,7 +38,6 @@ func (p *program) openTracing(
 	return spans, nil
 }
 
-// openStores opens the stores of a process that is named service in traces.
 func (p *program) openStores(
 	ctx context.Context, service string, cfg assemble.StoresConfig, registry prometheus.Registerer,
 ) (s *assemble.Stores, closeAll func(), err error) {
@@ -53,7 +52,6 @@ func (p *program) openStores(
 	return s, func() { s.Close(); spans.Close() }, nil
 }
 
-// tracedStores opens stores that export spans.
 func (p *program) tracedStores(
 	ctx context.Context, cfg assemble.StoresConfig, spans *tracing.Provider,
 ) (*assemble.Stores, error) {

@@ -14,7 +14,6 @@ import (
 	"sluice/internal/plural"
 )
 
-// progressEvery is the interval at which the progress of a rebuild is polled.
 const progressEvery = 500 * time.Millisecond
 
 func (o *adminClient) saleRebuild() *cobra.Command {
@@ -68,7 +67,6 @@ takes seconds per million orders.`,
 	return c
 }
 
-// progress describes a rebuild in one line.
 func progress(s rebuild.Status) string {
 	switch {
 	case s.Total > 0:

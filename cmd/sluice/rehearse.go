@@ -122,7 +122,6 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 	return err
 }
 
-// finish checks the settings and completes the configuration.
 func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	var err error
 	f.Buyer = sale.RehearsalBuyer
@@ -203,7 +202,6 @@ func (o *adminClient) storeReport(ctx context.Context, report *rehearsal.Report)
 	return o.do(ctx, post(adminPath("rehearsals", report.Copy.ID, "report"), report), &struct{}{})
 }
 
-// writeRehearsal writes the report's files and prints its summary.
 func (p *program) writeRehearsal(o *adminClient, f rehearseFlags, report *rehearsal.Report) error {
 	path := filepath.Join(f.out, report.Copy.ID)
 	var failed error

@@ -25,7 +25,6 @@ type rehearsalView struct {
 	last  string    // its step
 }
 
-// plainEvery is the interval between plain lines of one step.
 const plainEvery = 2 * time.Second
 
 func (p *program) rehearsalView(plain bool) *rehearsalView {
@@ -62,7 +61,6 @@ func (v *rehearsalView) show(p rehearsal.Progress) {
 	_, _ = io.WriteString(v.w, b.String())
 }
 
-// paint returns the lines that show p.
 func (v *rehearsalView) paint(p rehearsal.Progress) []string {
 	sum := max(1, p.Groups[0]+p.Groups[1]+p.Groups[2]+p.Groups[3])
 	lines := []string{

@@ -77,7 +77,6 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 	return c
 }
 
-// accessLogs holds the files of the arguments.
 type accessLogs struct {
 	files  []*os.File
 	inputs []replay.Input // they count what is read
@@ -129,7 +128,6 @@ func (n *byteCount) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// progress describes how much of the logs is read.
 func (l *accessLogs) progress() string {
 	if l.size > 0 {
 		return fmt.Sprintf("replaying: %d%% of %d MB", 100*l.read.Load()/l.size, l.size>>20)

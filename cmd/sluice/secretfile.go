@@ -53,7 +53,6 @@ func withSecretFiles(getenv func(string) string) (func(string) string, error) {
 	}, nil
 }
 
-// readSecret returns the content of a file of one line.
 func readSecret(path string) (string, error) {
 	text, err := readFile(path, maxSecret)
 	if err != nil {

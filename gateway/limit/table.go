@@ -180,7 +180,6 @@ type expiry struct {
 
 func earlier(a, b expiry) bool { return a.at < b.at }
 
-// find returns nil if there is no such bucket.
 func (s *shard) find(n bucketName) *bucket {
 	if p, ok := s.buckets[n]; ok {
 		return s.slab.at(p)

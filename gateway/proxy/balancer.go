@@ -66,7 +66,6 @@ func (p *Proxy) try(ctx *fasthttp.RequestCtx, r *Request) error {
 	return last
 }
 
-// logAttempt adds one attempt to r.Attempts.
 func (r *Request) logAttempt(ctx *fasthttp.RequestCtx, u *upstream, err error, took time.Duration) {
 	a := &r.Attempts
 	if len(a.Upstreams) > 0 {

@@ -103,7 +103,6 @@ func (l *listener) longestIdle() (longest *Conn, since int64) {
 	return longest, since
 }
 
-// remove removes a closed connection.
 func (l *listener) remove(c *Conn) {
 	l.mu.Lock()
 	delete(l.open, c)

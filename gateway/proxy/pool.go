@@ -86,7 +86,6 @@ func (p *pool) release(c *backendConn, reuse bool) {
 	}
 }
 
-// prune closes expired idle connections.
 func (p *pool) prune() {
 	oldest := p.clock.now() - idleFor.Milliseconds()
 	p.mu.Lock()

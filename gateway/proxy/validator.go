@@ -82,7 +82,6 @@ const (
 	maxLines = 100      // header lines
 )
 
-// start prepares the validator for the next head.
 func (v *validator) start() {
 	*v = validator{fault: v.fault, requests: v.requests + 1}
 }
@@ -191,7 +190,6 @@ func allText(w uint64) bool {
 	return ((w-' '*ones)&^w|(del-ones)&^del)&highs == 0
 }
 
-// step advances the state machine by one byte.
 func (v *validator) step(c byte) {
 	switch v.state {
 	case beforeRequest:
@@ -277,7 +275,6 @@ func (v *validator) requestLine(c byte) {
 	}
 }
 
-// method takes one byte of the method.
 func (v *validator) method(c byte) {
 	if !isMethod(c) {
 		v.fault = MalformedHead

@@ -43,7 +43,6 @@ func (c *Cache) fetchList(ctx context.Context, id string) (*bypassList, error) {
 	return readBypassList(header, body, id, &c.budget)
 }
 
-// fetched records the result of a fetch.
 func (c *Cache) fetched(s *sale, list *bypassList, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 )
 
-// sale is the cache entry of one sale.
 type sale struct {
 	id      string
 	budget  *budget
@@ -41,7 +40,6 @@ func (s *sale) store(now int64, r *Record) (fetch bool) {
 	return s.publish(now)
 }
 
-// setList replaces the bypass list.
 func (s *sale) setList(list *bypassList) {
 	s.budget.release(s.list.len())
 	s.list = list

@@ -48,7 +48,6 @@ func (w *window) add(e entry, logged int64, emit func(entry)) {
 	}
 }
 
-// end emits the remaining entries.
 func (w *window) end(emit func(entry)) {
 	for len(w.heap) > 0 {
 		w.pop(emit)

@@ -190,7 +190,6 @@ func (b *Backend) buildAdmin() error {
 	return nil
 }
 
-// buildAudit builds the audit on request and the periodic one.
 func (b *Backend) buildAudit() error {
 	s := b.stores
 	b.checker = audit.New(b.stock, s.tables)

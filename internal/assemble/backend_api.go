@@ -132,7 +132,6 @@ func (b *Backend) known(saleID string) bool {
 	return !errors.Is(err, sale.ErrNotFound)
 }
 
-// intact is api.Config.Intact.
 func (b *Backend) intact(id sale.OrderID) (still func(ctx context.Context) bool) {
 	shard := b.stores.space.ShardOfOrder(id)
 	before := b.stores.guards.Of(shard).Generation()
@@ -142,7 +141,6 @@ func (b *Backend) intact(id sale.OrderID) (still func(ctx context.Context) bool)
 	}
 }
 
-// queueFull is api.Config.QueueFull.
 func (b *Backend) queueFull(home spread.Part) time.Duration {
 	return b.meters.RetryAfter(int(b.stock.ShardOf(home)))
 }

@@ -205,7 +205,6 @@ func (s *Stores) registerVerified(registry prometheus.Registerer) {
 	}
 }
 
-// oneIf returns the value of a gauge that is 1 or 0.
 func oneIf(is bool) float64 {
 	if is {
 		return 1

@@ -123,7 +123,6 @@ func OpenStores(ctx context.Context, cfg StoresConfig) (_ *Stores, err error) {
 	return s, nil
 }
 
-// openClients opens the clients of all shards.
 func (s *Stores) openClients() error {
 	s.redis = s.guards.Client()
 	var pipes []*redisconn.Pipeline // by shard
@@ -147,7 +146,6 @@ func (s *Stores) openClients() error {
 	return nil
 }
 
-// guardedClient returns the guarded client of a shard.
 func (s *Stores) guardedClient(shard keyspace.Shard) redisconn.Client {
 	return s.guards.Of(shard).Client()
 }

@@ -235,7 +235,6 @@ func span(seconds float64) string {
 	return d.Round(10 * time.Millisecond).String()
 }
 
-// few formats the first elements of a list, or returns none if it is empty.
 func few(list []string, none string) string {
 	const most = 3
 	switch n := len(list); {

@@ -103,7 +103,6 @@ type SecondLine struct {
 	P99      float64 `json:"p99_seconds"`
 }
 
-// report creates the report from the tally and the records.
 func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 	t := r.tally
 	rep := &Report{

@@ -223,7 +223,6 @@ func (r *run) play(ctx context.Context) error {
 	return nil
 }
 
-// tokens returns a token for each actor. Those of forgers have an invalid signature.
 func (r *run) tokens(ctx context.Context, actors []actor) ([]string, error) {
 	tokens := make([]string, len(actors))
 	ttl := time.Until(r.opening) + r.Workload.Span + tail + time.Hour
@@ -242,7 +241,6 @@ func (r *run) tokens(ctx context.Context, actors []actor) ([]string, error) {
 	return tokens, nil
 }
 
-// forge changes the signature of a token.
 func forge(token string) string {
 	at := strings.LastIndexByte(token, '.') + 1
 	letter := "A"

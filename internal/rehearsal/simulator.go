@@ -12,7 +12,6 @@ import (
 	"sluice/internal/loop"
 )
 
-// player simulates one actor of a run.
 type player struct {
 	*run
 	actor

@@ -17,7 +17,6 @@ import (
 	"sluice/gateway/policy"
 )
 
-// maxSize bounds the bytes of a file.
 const maxSize = 16 << 20
 
 // Result is a converted policy.
@@ -80,7 +79,6 @@ func checkFile(path string) error {
 	return nil
 }
 
-// converter builds a Result.
 type converter struct {
 	Result
 	names map[string]bool
@@ -118,10 +116,8 @@ func (c *converter) add(file string, line int, source string, r policy.Rule) {
 	c.Rules = append(c.Rules, Rule{r, fmt.Sprintf("%s:%d: %s", file, line, source)})
 }
 
-// maxName is the longest name of a rule.
 const maxName = 32
 
-// uniqueName returns a valid name that no rule has.
 func (c *converter) uniqueName(like string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {

@@ -21,7 +21,6 @@ const (
 // blockStatuses are the responses of an if to blocked clients. 444 closes the connection.
 var blockStatuses = []string{"403", "429", "444"}
 
-// nginxConfig is the state of a conversion from nginx.
 type nginxConfig struct {
 	*converter
 	zones     map[string]*zone
@@ -109,7 +108,6 @@ func lastOf(args []string) string {
 	return args[len(args)-1]
 }
 
-// walk converts the limits of a block.
 func (n *nginxConfig) walk(all crossplane.Directives, around level) {
 	here := around
 	isInternal := false // clients cannot request an internal location
@@ -163,7 +161,6 @@ func (n *nginxConfig) walk(all crossplane.Directives, around level) {
 	}
 }
 
-// enter returns the level of a block.
 func (n *nginxConfig) enter(d *crossplane.Directive, around level) level {
 	inner := around
 	switch d.Directive {
@@ -270,7 +267,6 @@ func (n *nginxConfig) limit(d *crossplane.Directive, at level, replaced int) {
 	}
 }
 
-// trust adds a trusted proxy.
 func (n *nginxConfig) trust(d *crossplane.Directive) {
 	network, ok := policy.ParseNetwork(lastOf(d.Args))
 	if !ok {

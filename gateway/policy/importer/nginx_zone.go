@@ -12,7 +12,6 @@ import (
 	"sluice/gateway/policy"
 )
 
-// zone is a limit_req_zone.
 type zone struct {
 	key     policy.Key
 	methods []string // of the requests that count; empty: all

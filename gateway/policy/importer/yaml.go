@@ -44,7 +44,6 @@ func (c *converter) yaml(path string) error {
 	}
 }
 
-// jsonEscape matches an escape of JSON.
 var jsonEscape = regexp.MustCompile(`(?s)\\.`)
 
 // plainSlash replaces the escape of a slash, which encoders of JSON write and the YAML parser rejects.
@@ -123,7 +122,6 @@ func isTrue(node *yaml.Node, keys ...string) bool {
 	return strings.EqualFold(scalar(node, keys...), "true")
 }
 
-// items returns the elements of a list.
 func items(node *yaml.Node, keys ...string) []*yaml.Node {
 	if list := child(node, keys...); list != nil && list.Kind == yaml.SequenceNode {
 		return list.Content
@@ -136,7 +134,6 @@ const annotation = "nginx.ingress.kubernetes.io/"
 // ingressBurst is the default of limit-burst-multiplier.
 const ingressBurst = 5
 
-// ingressPath is a path of an Ingress.
 type ingressPath struct {
 	path  string
 	exact bool
@@ -192,7 +189,6 @@ func (c *converter) ingress(file string, node *yaml.Node) {
 	}
 }
 
-// addToPaths adds the rules of an Ingress for each of its paths.
 func (c *converter) addToPaths(file string, node *yaml.Node, rules []policy.Rule) {
 	name := scalar(node, "metadata", "name")
 	c.note(file, 0, "limit-req-status-code of the ConfigMap is 503, by default; the edge answers 429")
@@ -293,7 +289,6 @@ func (c *converter) apisix(file string, node *yaml.Node, kind string) {
 	}
 }
 
-// limitReq reads the settings of limit-req.
 func (c *converter) limitReq(file string, limit *yaml.Node, source string) (policy.Rule, bool) {
 	r := policy.Rule{Mode: policy.Enforce, OnError: policy.Deny, Delay: !isTrue(limit, "nodelay")}
 	rate, err := strconv.ParseFloat(scalar(limit, "rate"), 64)
