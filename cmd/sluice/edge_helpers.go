@@ -90,9 +90,8 @@ func (h *edgeHelpers) addSpans(spans *tracing.Provider, registry *prometheus.Reg
 		return err
 	}
 	h.add(receiver)
-	sampling := spans.Sampling()
 	h.cfg.Spans = &nginx.Spans{Address: receiver.Address(), Tag: receiver.Tag(), Metrics: receiver.Metrics(),
-		FollowParent: sampling.FollowParent, Ratio: sampling.Ratio}
+		FollowParent: spans.Sampling.FollowParent, Ratio: spans.Sampling.Ratio}
 	return nil
 }
 

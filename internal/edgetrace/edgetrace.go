@@ -51,7 +51,7 @@ func New(p *tracing.Provider) *Recorder {
 	if p == nil {
 		return nil
 	}
-	return &Recorder{p, p.Tracer("sluice", trace.WithInstrumentationVersion(p.Version())), p.Sampling()}
+	return &Recorder{p, p.Tracer("sluice", trace.WithInstrumentationVersion(p.Version)), p.Sampling}
 }
 
 // Full reports whether the spans of a request would be dropped because too many wait, and counts one as dropped then.

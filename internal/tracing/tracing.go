@@ -36,9 +36,10 @@ type Config struct {
 type Provider struct {
 	*sdk.TracerProvider
 
-	sampling Sampling
-	version  string
-	queue    *queue // nil: spans are not queued
+	Sampling Sampling // of traces that begin in this process
+	Version  string   // of the program
+
+	queue *queue // nil: spans are not queued
 }
 
 // exportTimeout bounds the last export of a process.
@@ -73,15 +74,9 @@ func New(to sdk.SpanProcessor, sampling Sampling, version string, about *resourc
 	return &Provider{
 		TracerProvider: sdk.NewTracerProvider(sdk.WithSpanProcessor(to), sdk.WithSampler(sampling.Sampler()),
 			sdk.WithIDGenerator(ids{}), sdk.WithResource(about)),
-		sampling: sampling, version: version, queue: q,
+		Sampling: sampling, Version: version, queue: q,
 	}
 }
-
-// Sampling returns the sampling of traces that begin in this process.
-func (p *Provider) Sampling() Sampling { return p.sampling }
-
-// Version returns the version of the program.
-func (p *Provider) Version() string { return p.version }
 
 // Full reports whether a span would be dropped because too many wait, and then counts one as dropped. The caller need
 // not create the span.
