@@ -134,49 +134,33 @@ func (u *uploader) post(ctx context.Context, body []byte) (retry time.Duration, 
 // partialSuccess returns an error if the answer of a collector, an ExportTraceServiceResponse, reports rejected spans:
 // field 1 has their number in field 1 and the reason in field 2.
 func partialSuccess(answer []byte) error {
-	var rejected uint64
-	var reason string
-	each(answer, func(number protowire.Number, _ uint64, part []byte) {
-		if number != 1 {
-			return
-		}
-		each(part, func(number protowire.Number, n uint64, text []byte) {
-			switch number {
-			case 1:
-				rejected = n
-			case 2:
-				reason = string(text)
-			}
-		})
-	})
-	if rejected == 0 && reason == "" {
+	_, partial := field(answer, 1)
+	rejected, _ := field(partial, 1)
+	_, reason := field(partial, 2)
+	if rejected == 0 && len(reason) == 0 {
 		return nil
 	}
 	return fmt.Errorf("tracing: the collector rejected %d spans: %s", rejected, reason)
 }
 
-// each calls do for each field of a message, with its value as a number or as bytes. It stops at an invalid field.
-func each(message []byte, do func(number protowire.Number, n uint64, text []byte)) {
+// field returns the last value of a field of a message, as a number or as bytes. It stops at an invalid field.
+func field(message []byte, want protowire.Number) (n uint64, text []byte) {
 	for len(message) > 0 {
-		number, kind, length := protowire.ConsumeTag(message)
-		if length < 0 {
-			return
+		number, kind, tag := protowire.ConsumeTag(message)
+		if tag < 0 {
+			break
 		}
-		message = message[length:]
-		var n uint64
-		var text []byte
-		switch kind {
-		case protowire.VarintType:
-			n, length = protowire.ConsumeVarint(message)
-		case protowire.BytesType:
-			text, length = protowire.ConsumeBytes(message)
-		default:
-			length = protowire.ConsumeFieldValue(number, kind, message)
+		value := message[tag:]
+		length := protowire.ConsumeFieldValue(number, kind, value)
+		switch {
+		case length < 0:
+			return n, text
+		case number == want && kind == protowire.VarintType:
+			n, _ = protowire.ConsumeVarint(value)
+		case number == want && kind == protowire.BytesType:
+			text, _ = protowire.ConsumeBytes(value)
 		}
-		if length < 0 {
-			return
-		}
-		do(number, n, text)
-		message = message[length:]
+		message = value[length:]
 	}
+	return n, text
 }
