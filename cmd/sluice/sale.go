@@ -131,29 +131,21 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 		Example: "  sluice sale " + verb + " shoe",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			warn := func() {}
-			switch verb {
-			case "resume":
+			if verb == "resume" {
 				warn = o.unbalancedWarning(cmd.Context(), args[0])
-			case "open":
-				warn = func() { o.warnIfPaused(cmd.Context(), args[0]) }
 			}
-			err := o.sale(cmd.Context(), post(adminPath("sales", args[0], verb), struct{}{}))
-			if problemStatus(err) == http.StatusConflict {
+			var s client.AdminSale
+			err := o.printSale(cmd.Context(), post(adminPath("sales", args[0], verb), struct{}{}), &s)
+			switch {
+			case problemStatus(err) == http.StatusConflict:
 				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			if err == nil {
+			case err == nil && verb == "open" && s.State == client.Paused:
+				fmt.Fprintf(o.p.errOut, "warning: sale %s is paused and sells nothing: run sluice sale resume %[1]s\n", args[0])
+			case err == nil:
 				warn()
 			}
 			return err
 		},
-	}
-}
-
-// warnIfPaused prints the remedy if a sale that was opened is still paused. Errors are ignored: the sale is open.
-func (o *adminClient) warnIfPaused(ctx context.Context, id string) {
-	var s client.AdminSale
-	if o.do(ctx, get(adminPath("sales", id)), &s) == nil && s.State == client.Paused {
-		fmt.Fprintf(o.p.errOut, "warning: sale %s is paused and sells nothing: run sluice sale resume %s\n", id, id)
 	}
 }
 
