@@ -37,9 +37,9 @@ func (f *flagSet) groups(g *groupFlags) {
 	f.duration(&g.cfg.PushHold, "web-push-hold", "", notify.DefaultHold, minLease, maxLease, "lease of a message: how "+
 		"long the messages of a crashed instance wait; an attempt takes at most half of it")
 	f.allowPrivate(&g.private)
-	f.duration(&g.cfg.Webhooks.Timeout, "webhook-timeout", envWebhookTimeout, 15*time.Second,
+	f.duration(&g.cfg.WebhookTimeout, "webhook-timeout", envWebhookTimeout, 15*time.Second,
 		100*time.Millisecond, 2*time.Minute, "timeout of a webhook request, response included")
-	f.duration(&g.cfg.Webhooks.Keep, "webhook-keep", "", 7*24*time.Hour, time.Hour, 0,
+	f.duration(&g.cfg.WebhookKeep, "webhook-keep", "", 7*24*time.Hour, time.Hour, 0,
 		"how long delivered webhooks and failed pings are kept in the log; undelivered events stay")
 }
 
@@ -47,8 +47,8 @@ func (g *groupFlags) finish(getenv func(string) string, bad *problems) {
 	var err error
 	g.cfg.Points, err = points.ParseRule(g.points)
 	bad.check("--points", err)
-	g.cfg.Webhooks.Client = bad.checkNetworks("--allow-private", g.private,
-		outbound.Config{Timeout: g.cfg.Webhooks.Timeout, PerHost: webhook.MaxRequests})
+	g.cfg.Webhooks = bad.checkNetworks("--allow-private", g.private,
+		outbound.Config{Timeout: g.cfg.WebhookTimeout, PerHost: webhook.MaxRequests})
 	g.cfg.WebPush.Key, g.cfg.WebPush.Client = bad.checkWebPush(g.vapid, getenv)
 	if contact := g.cfg.WebPush.Contact; contact != "" || g.vapid != "" {
 		bad.check("--web-push-contact", checkContact(contact))
@@ -118,7 +118,7 @@ webhooks (notifies other systems, see sluice webhook).`,
 				return err
 			}
 			defer closeStores()
-			defer group.cfg.Webhooks.Client.Close()
+			defer group.cfg.Webhooks.Close()
 			return p.runParts(cmd.Context(), metrics, registry, s.RunGuard, func(ctx context.Context) error {
 				p.logger().Info("the group is up", "group", args[0])
 				return s.RunGroup(ctx, args[0], group.cfg)

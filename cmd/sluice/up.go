@@ -141,7 +141,7 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 		return err
 	}
 	defer s.Close()
-	defer flags.group.cfg.Webhooks.Client.Close()
+	defer flags.group.cfg.Webhooks.Close()
 	flags.cfg.Registry, flags.cfg.Practice = registry, []string{demoSale}
 	flags.cfg.Journal.Dir = data.path(journalDir)
 	flags.cfg.FilesPerStream = 3 // the client's connection, and both ends of the one from the gateway to the API

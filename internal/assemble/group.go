@@ -18,18 +18,14 @@ import (
 // GroupConfig configures RunGroup.
 type GroupConfig struct {
 	Points   points.Rule
-	Webhooks WebhookConfig
 	WebPush  notify.WebConfig // without a key, events are acknowledged and nothing is sent
 	PushHold time.Duration    // lease of a Web Push message
 	Counters *events.Counters
 	Registry prometheus.Registerer
-}
 
-// WebhookConfig configures the sender of webhooks. The caller closes Client.
-type WebhookConfig struct {
-	Client  *outbound.Client
-	Timeout time.Duration // for the whole answer of an endpoint
-	Keep    time.Duration // for delivered webhooks
+	Webhooks       *outbound.Client // the caller closes it
+	WebhookTimeout time.Duration    // for the whole answer of an endpoint
+	WebhookKeep    time.Duration    // for delivered webhooks
 }
 
 // Groups are the groups of consumers that RunGroup runs.
@@ -85,8 +81,8 @@ func (s *Stores) RunGroup(ctx context.Context, group string, cfg GroupConfig) er
 func (s *Stores) webhooks(cfg GroupConfig) (events.Handler, func(context.Context) error) {
 	db, sent := webhook.NewStore(s.db), webhook.NewCounters(cfg.Registry)
 	progress := events.NewProgress(s.redis, s.space, s.events, webhook.Group)
-	sender := webhook.NewSender(db, cfg.Webhooks.Client, progress.Position, webhook.SenderConfig{
-		Lease: cfg.Webhooks.Timeout + webhookLease, Keep: cfg.Webhooks.Keep,
+	sender := webhook.NewSender(db, cfg.Webhooks, progress.Position, webhook.SenderConfig{
+		Lease: cfg.WebhookTimeout + webhookLease, Keep: cfg.WebhookKeep,
 		Metrics: sent, Log: s.log, Tracer: s.tracer, Parents: s.parents,
 	})
 	return webhook.Handler(db, func(n int64) {
