@@ -219,15 +219,15 @@ func TestClaimDeploymentOfOlderDatabase(t *testing.T) {
 	})
 }
 
-// docs/operations.md has the statement that changes the number of shards of a deployment.
+// docs/deploy.md has the statement that changes the number of shards of a deployment.
 func TestNumberOfShardsChangesAsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	statement := regexp.MustCompile("`([A-Z][^`]* WHERE name = 'shards')`").FindSubmatch(text)
 	if statement == nil {
-		t.Fatal("docs/operations.md has no statement that changes the number of shards")
+		t.Fatal("docs/deploy.md has no statement that changes the number of shards")
 	}
 	onEngines(t, func(t *testing.T, e *env) {
 		if _, _, err := e.ClaimDeployment(e.ctx, 2); err != nil {

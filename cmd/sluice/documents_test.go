@@ -89,7 +89,7 @@ var (
 
 // The table of the configuration has every flag with a variable, and its default.
 func TestConfigurationTableHasFlagsAndDefaults(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -274,7 +274,7 @@ func (s *Stores) claim(ctx context.Context) (deployment int64, err error) {
 	deployment, have, err := s.tables.ClaimDeployment(ctx, want)
 	if err == nil && have != want {
 		return 0, usage("--shards is %d, but this database was created with %s: use the same number in every process "+
-			"(to change it: docs/operations.md)", want, plural.Count(have, "shard"))
+			"(to change it: docs/deploy.md)", want, plural.Count(have, "shard"))
 	}
 	if err != nil {
 		return 0, err

@@ -17,7 +17,7 @@ var clusterHosts = []string{"redis-1", "redis-2", "redis-3", "redis-4", "redis-5
 
 const (
 	clusterMasters = 3
-	// nodeTimeout is the cluster-node-timeout in milliseconds, as docs/operations.md has it.
+	// nodeTimeout is the cluster-node-timeout in milliseconds, as docs/deploy.md has it.
 	nodeTimeout = 2000
 )
 

@@ -14,7 +14,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// farm is a deployment on several machines as docs/operations.md describes it.
+// farm is a deployment on several machines as docs/deploy.md describes it.
 type farm struct {
 	*lan
 

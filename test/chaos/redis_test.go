@@ -22,7 +22,7 @@ func (f *farm) startServer(name string, args ...string) {
 	}, args...)...)
 }
 
-// startSentinels starts a Redis with two replicas and a Sentinel beside each, as docs/operations.md has it.
+// startSentinels starts a Redis with two replicas and a Sentinel beside each, as docs/deploy.md has it.
 func (f *farm) startSentinels() {
 	t := f.t
 	first := f.host(redisHosts[0])

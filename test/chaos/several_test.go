@@ -14,7 +14,7 @@ import (
 
 var several = flag.Bool("several", false, "play TestSeveralMachines: needs root, iproute2 and haproxy")
 
-// Sales on twelve machines, deployed as in docs/operations.md: each machine is cut off in turn without notice and
+// Sales on twelve machines, deployed as in docs/deploy.md: each machine is cut off in turn without notice and
 // comes back; Redis fails over; the database is restored from a dump; everything is upgraded. Every accepted order is
 // sold once.
 func TestSeveralMachines(t *testing.T) {
