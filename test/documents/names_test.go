@@ -13,7 +13,7 @@ import (
 )
 
 // history are documents about former versions, which name what has been removed since.
-var history = regexp.MustCompile(`^(CHANGELOG\.md|docs/adr/.*)$`)
+var history = regexp.MustCompile(`^(CHANGELOG\.md|docs/adr/.*|docs/upgrade-.*)$`)
 
 var (
 	metric     = regexp.MustCompile(`(?:^|[^$.\w])(sluice_[a-z][a-z_]*[a-z])\b`) // $sluice_client is a variable of nginx
