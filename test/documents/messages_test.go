@@ -53,6 +53,30 @@ func TestQuotedMessagesAreInTheProgram(t *testing.T) {
 	}
 }
 
+var stateOfStore = regexp.MustCompile(`return "([^"(]+) \(`)
+
+// Each state of a store in which a backend is not ready has a row in the table of sluice health.
+func TestStatesOfStoresAreInOperations(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join(root, "internal/assemble/ready.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := stateOfStore.FindAllSubmatch(source, -1)
+	for _, state := range states {
+		row := regexp.MustCompile("(?m)^\\| `(redis|database): " + regexp.QuoteMeta(string(state[1])))
+		if !row.Match(document) {
+			t.Errorf("docs/operations.md has no row for %q", state[1])
+		}
+	}
+	if len(states) < 7 {
+		t.Errorf("found %d states, want at least 7", len(states))
+	}
+}
+
 // partsOf returns the texts that a part of a message consists of.
 func partsOf(part string) []string {
 	for message, parts := range composed {
