@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -126,7 +127,13 @@ func openFleet(url string, log *slog.Logger) (client *fleetlimit.Client, done fu
 	if err != nil {
 		return nil, nil, usage("--limit-redis: %w", err)
 	}
-	return fleetlimit.NewClient(server, fleetlimit.Now), func() {
+	client = fleetlimit.NewClient(server, fleetlimit.Now)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { client.Run(ctx) })
+	return client, func() {
+		stop()
+		running.Wait()
 		if err := server.Close(); err != nil {
 			log.Warn("closing the limit Redis", "err", fmt.Sprint(err))
 		}

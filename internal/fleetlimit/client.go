@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sluice/internal/loop"
 	redisscript "sluice/lua/redis"
 )
 
@@ -36,8 +37,37 @@ const tags = 16
 
 func keys(r *Rule, key string) []string {
 	name := r.name + ":" + key
-	tag := fmt.Sprintf("sluice:limit:{%x}:", crc32.ChecksumIEEE([]byte(name))%tags)
-	return []string{tag + name, tag + "start"}
+	return keysOf(crc32.ChecksumIEEE([]byte(name))%tags, name)
+}
+
+func keysOf(tag uint32, name string) []string {
+	prefix := fmt.Sprintf("sluice:limit:{%x}:", tag)
+	return []string{prefix + name, prefix + "start"}
+}
+
+// beginInterval is how often Run checks whether the server has started again.
+const beginInterval = 5 * time.Second
+
+// Run makes the wait after a start of the server begin within beginInterval, also without requests of clients. It
+// returns when ctx ends. It ignores errors, because leases report them.
+func (c *Client) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		c.begin(ctx)
+		loop.Sleep(ctx, beginInterval)
+	}
+}
+
+// begin leases no lane of a rule that does not exist, for each tag: the script stores the start of the server.
+func (c *Client) begin(ctx context.Context) {
+	r := &Rule{interval: 1, window: 1, lanes: 1}
+	for tag := range uint32(tags) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		err := redisscript.Run(ctx, c.redis, "limit_lease", keysOf(tag, ""), arguments(r, Demand{}, 0, "")...).Err()
+		cancel()
+		if err != nil {
+			return
+		}
+	}
 }
 
 // Lease leases slots of a key of a rule.

@@ -2,7 +2,9 @@ package fleetlimit_test
 
 import (
 	"context"
+	"maps"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,6 +45,61 @@ func known(t *testing.T, server redisconn.Client, l *fleetlimit.Limiter, r *flee
 	for _, name := range names {
 		if err := server.HSet(t.Context(), name, "since", 1).Err(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// The wait after a start of Redis begins for all clients, before the first request of one of them.
+func TestRunBeginsTheWaitForAllClients(t *testing.T) {
+	server := testenv.StartRedis(t).Client()
+	starts := func() map[string]string {
+		found := map[string]string{}
+		names, err := server.Keys(t.Context(), "sluice:limit:*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if !strings.HasSuffix(name, ":start") {
+				continue // the lanes of a client
+			}
+			if found[name], err = server.HGet(t.Context(), name, "since").Result(); err != nil {
+				t.Fatal(name, err)
+			}
+		}
+		return found
+	}
+	client := fleetlimit.NewClient(server, fleetlimit.Now)
+	client.Begin(t.Context())
+	first := starts()
+	if len(first) != 16 {
+		t.Fatalf("the keys are %v, want the start of each of 16 tags", first)
+	}
+	client.Begin(t.Context())
+	if again := starts(); !maps.Equal(again, first) {
+		t.Errorf("the starts are %v, and later %v", first, again)
+	}
+	for name := range first {
+		if err := server.HSet(t.Context(), name, "since", 1).Err(); err != nil { // long ago
+			t.Fatal(err)
+		}
+	}
+	client.Begin(t.Context())
+	l := fleetlimit.NewLimiter(fleetlimit.LimiterConfig{Client: client})
+	r := fleetlimit.NewRule("buy", 2, 1_000_000, 9)
+	for i := range 40 {
+		if d := l.Take(r, strconv.Itoa(i)); d.Outcome != fleetlimit.Admitted {
+			t.Errorf("client %d has outcome %d", i, d.Outcome)
+		}
+	}
+	for name := range first {
+		if err := server.HSet(t.Context(), name, "run", "another server").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client.Begin(t.Context())
+	for name, since := range starts() {
+		if since == "1" {
+			t.Errorf("%s is that of the server before", name)
 		}
 	}
 }
