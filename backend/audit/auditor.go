@@ -64,16 +64,22 @@ const interval = 5 * time.Second
 // wait for shards that do not respond does not count.
 const restFactor = 20
 
-// Run audits until ctx ends. It returns nil. If a store is unavailable, it audits later; other metrics report the
-// outage.
+// Run audits until ctx ends. It returns nil. After an error it audits again later. It logs the first of consecutive
+// errors, and their end.
 func (a *Auditor) Run(ctx context.Context) error {
-	wait := interval
+	wait, failing := interval, false
 	for loop.Sleep(ctx, wait); ctx.Err() == nil; loop.Sleep(ctx, wait) {
 		busy, err := a.RunOnce(ctx)
-		if err != nil && ctx.Err() == nil {
-			a.cfg.Log.Debug("audit: failed", "err", err)
-		}
 		wait = max(interval, restFactor*busy)
+		switch {
+		case ctx.Err() != nil, failing == (err != nil):
+			continue
+		case err != nil:
+			a.cfg.Log.Warn("auditing sales fails; retrying", "err", err)
+		default:
+			a.cfg.Log.Info("auditing sales works again")
+		}
+		failing = err != nil
 	}
 	return nil
 }

@@ -264,3 +264,42 @@ func TestAuditorRestsAfterAuditsOnly(t *testing.T) {
 		}
 	})
 }
+
+// unreadable fails to read the sales the first three times.
+type unreadable struct {
+	audit.Rows
+	reads int
+}
+
+func (u *unreadable) SaleSummaries(context.Context) ([]store.SaleSummary, error) {
+	if u.reads++; u.reads <= 3 {
+		return nil, sale.ErrUnavailable
+	}
+	return nil, nil
+}
+
+// An outage is two lines in the log, and not one for each audit.
+func TestAuditorLogsTheBeginningAndTheEndOfErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		a, err := audit.NewAuditor(audit.AuditorConfig{
+			Checker: audit.New(nil, &unreadable{}), Space: keyspace.Space{Shards: 1},
+			Log:     slog.New(slog.NewTextHandler(&log, nil)),
+			Acquire: func(context.Context, keyspace.Shard) bool { return true },
+			Pause:   func(context.Context, string, string) error { return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if err := a.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if len(lines) != 2 || !strings.Contains(lines[0], "level=WARN msg=\"auditing sales fails; retrying\"") ||
+			!strings.Contains(lines[1], `level=INFO msg="auditing sales works again"`) {
+			t.Errorf("logged\n%s", log.String())
+		}
+	})
+}
