@@ -64,7 +64,10 @@ func (s *Stores) shardStatus(ctx context.Context) []guard.Status {
 
 // redisDetail describes an error of pingRedis, with the state of every shard; "" if all are down.
 func redisDetail(err error) string {
-	shards, failed := errors.AsType[joinedErrors](err)
+	shards, failed := errors.AsType[interface { // of errors.Join
+		error
+		Unwrap() []error
+	}](err)
 	if !failed {
 		return ""
 	}
@@ -78,12 +81,6 @@ func redisDetail(err error) string {
 		return ""
 	}
 	return strings.Join(states, "; ")
-}
-
-// joinedErrors is an error of errors.Join.
-type joinedErrors interface {
-	error
-	Unwrap() []error
 }
 
 // shardDetail describes an error of pingShard; "" if it is not one of these.
