@@ -14,13 +14,10 @@ import (
 	"sluice/internal/spelling"
 )
 
-// suggestionDistance is the number of edits up to which a command or flag is suggested for an unknown one. In short
-// names it is a third of the longer name.
-const suggestionDistance = 2
-
-// resembles reports whether a command or flag is suggested for an unknown one.
+// resembles reports whether a command or flag is suggested for an unknown one: it differs by at most two edits, and in
+// short names by a third of the longer name.
 func resembles(unknown, name string) bool {
-	return spelling.Distance(unknown, name) <= min(suggestionDistance, max(len(unknown), len(name))/3)
+	return spelling.Distance(unknown, name) <= min(2, max(len(unknown), len(name))/3)
 }
 
 // checkArgs returns an error unless the usage line of a command names as many arguments.
@@ -142,7 +139,7 @@ func wanted(kind string) string {
 
 // nearestFlag returns the flag of c that resembles name most, or "".
 func nearestFlag(c *cobra.Command, name string) string {
-	nearest, best := "", suggestionDistance+1
+	nearest, best := "", math.MaxInt
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if d := spelling.Distance(name, f.Name); d < best && !f.Hidden && resembles(name, f.Name) {
 			nearest, best = f.Name, d
