@@ -71,14 +71,6 @@ func reachable(a net.Addr) string {
 	return fmt.Sprintf("127.0.0.1:%d", tcp.Port)
 }
 
-// consoleToken describes where to find the token for the admin console of sluice up.
-func (p *program) consoleToken(data string) string {
-	if p.getenv(envAdminToken) != "" {
-		return envAdminToken
-	}
-	return dataDir(data).path(adminTokenFile)
-}
-
 func (p *program) printWelcome(flags upFlags, at server, own ownStores) error {
 	key, err := token.NewKey(flags.secret)
 	if err != nil {
@@ -88,7 +80,10 @@ func (p *program) printWelcome(flags upFlags, at server, own ownStores) error {
 	if err != nil {
 		return err
 	}
-	data := flags.data
+	data, consoleToken := flags.data, dataDir(flags.data).path(adminTokenFile)
+	if p.getenv(envAdminToken) != "" {
+		consoleToken = envAdminToken
+	}
 	if data != defaultData {
 		data += "      commands find it with --data " + data + " or " + envData + "=" + data
 	}
@@ -105,7 +100,7 @@ Buy one unit and query the order:
   order=$(curl -s -X POST -H 'Authorization: Bearer %s' %s/v1/sales/%s/orders | grep -oE '[0-9]{17,}' | head -n 1); echo "order $order"
   curl -s -H 'Authorization: Bearer %s' "%s/v1/orders/$order?wait=10s"; echo
 
-`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, p.consoleToken(flags.data), at.Admin, demoSale, data, buyer, at.Public, demoSale, buyer, at.Public)
+`, at.Public, demoSale, buyer, at.Public, demoSale, at.Admin, consoleToken, at.Admin, demoSale, data, buyer, at.Public, demoSale, buyer, at.Public)
 	if own.redis || own.database {
 		fmt.Fprintln(p.out, "The embedded Redis and SQLite are for one machine.")
 	}
