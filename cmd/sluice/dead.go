@@ -61,15 +61,15 @@ func (o *deadClient) deadList() *cobra.Command {
   sluice dead list --json | jq -r '.dead[].reason' | sort | uniq -c
   sluice dead list --group points`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := page.query("after", page.after, "sale", sale)
 			if o.group != "" && sale != "" {
 				return usage("--sale selects dead orders, and --group lists dead events: use one of them")
 			}
 			if o.group != "" {
-				return printList(cmd.Context(), &o.adminClient, adminPath("groups", o.group, "dead")+query, "dead",
-					"EVENT\tDIED\tDELIVERIES\tREASON", eventCells)
+				r := page.request(adminPath("groups", o.group, "dead"), "after", page.after)
+				return printList(cmd.Context(), &o.adminClient, r, "dead", "EVENT\tDIED\tDELIVERIES\tREASON", eventCells)
 			}
-			return printList(cmd.Context(), &o.adminClient, adminPath("dead")+query, "dead",
+			r := page.request(adminPath("dead"), "after", page.after, "sale", sale)
+			return printList(cmd.Context(), &o.adminClient, r, "dead",
 				"ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tUNITS\tREASON", func(d client.DeadLetter) []any {
 					return []any{d.Key, d.SaleID, d.Buyer, d.DiedAt, d.Attempts, d.Crashes, d.Units, whyDead(d)}
 				})

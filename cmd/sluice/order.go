@@ -34,8 +34,9 @@ func (o *adminClient) orderList() *cobra.Command {
 			if newest {
 				sort = "newest"
 			}
-			query := page.query("after", page.after, "sale", sale, "buyer", buyer, "status", status, "sort", sort)
-			return printList(cmd.Context(), o, adminPath("orders")+query, "orders",
+			r := page.request(adminPath("orders"), "after", page.after, "sale", sale, "buyer", buyer, "status", status,
+				"sort", sort)
+			return printList(cmd.Context(), o, r, "orders",
 				"ORDER\tSALE\tBUYER\tSTATUS\tCREATED\tPAY BY\tWHY CANCELLED", func(r client.AdminOrder) []any {
 					return []any{r.OrderID, r.SaleID, r.Buyer, r.Status, r.CreatedAt, r.PayBy, whyCancelled(r)}
 				})

@@ -47,8 +47,8 @@ func (o *adminClient) paymentList() *cobra.Command {
 			if all {
 				refund = ""
 			}
-			query := page.query("after", page.after, "sale", sale, "refund", refund, "order", order)
-			return printList(cmd.Context(), o, adminPath("payments")+query, "payments", paymentHead, paymentCells)
+			r := page.request(adminPath("payments"), "after", page.after, "sale", sale, "refund", refund, "order", order)
+			return printList(cmd.Context(), o, r, "payments", paymentHead, paymentCells)
 		},
 	}
 	page.add(c)

@@ -64,33 +64,29 @@ func (f *pageFlags) add(c *cobra.Command) {
 	c.Flags().IntVar(&f.limit, "limit", 100, "maximum number of results")
 }
 
-// query returns the query of a page from names and values in turn. Empty values are left out.
-func (f *pageFlags) query(pairs ...string) string {
-	q := url.Values{"limit": {strconv.Itoa(f.limit)}}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			q.Set(pairs[i], pairs[i+1])
+// request returns the request for a page. The query has names and values in turn. Empty values are left out.
+func (f *pageFlags) request(path string, query ...string) client.Request {
+	r := get(path)
+	r.Query = url.Values{"limit": {strconv.Itoa(f.limit)}}
+	for i := 0; i+1 < len(query); i += 2 {
+		if query[i+1] != "" {
+			r.Query.Set(query[i], query[i+1])
 		}
 	}
-	return "?" + q.Encode()
+	return r
 }
 
 // printList prints a list of the admin API as a table. Its items are in the member name of the response. An empty list
-// of a sale that does not exist, the parameter sale of the path, is an error.
+// of a sale that does not exist, the parameter sale of the query, is an error.
 func printList[T any](
-	ctx context.Context, o *adminClient, path, name, head string, cells func(item T) []any,
+	ctx context.Context, o *adminClient, r client.Request, name, head string, cells func(item T) []any,
 ) error {
 	answer := listing[T]{name: name}
-	raw, err := o.fetch(ctx, get(path), &answer)
+	raw, err := o.fetch(ctx, r, &answer)
 	if err != nil {
 		return err
 	}
-	_, text, _ := strings.Cut(path, "?")
-	query, err := url.ParseQuery(text)
-	if err != nil {
-		return err
-	}
-	if sale := query.Get("sale"); sale != "" && len(answer.items) == 0 {
+	if sale := r.Query.Get("sale"); sale != "" && len(answer.items) == 0 {
 		if err := o.requireSale(ctx, sale); err != nil {
 			return err
 		}
