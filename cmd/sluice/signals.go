@@ -6,8 +6,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"sluice/internal/loop"
 )
 
 var errInterrupted = errors.New("interrupted")
@@ -99,11 +102,11 @@ func untilSignal(ctx context.Context, signals ...os.Signal) (context.Context, co
 }
 
 // untilAnother returns a context that another SIGINT or SIGTERM ends after ctx has ended, for work that a signal does
-// not interrupt.
+// not interrupt. It ignores signals in the first second: timeout(1) sends one to the process and one to its group.
 func untilAnother(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		// Notify waits for the delivery of the signal that has ended ctx: this channel receives only later ones.
+		loop.Sleep(longer, time.Second)
 		signals, stop := received(os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		onSignal(longer, signals, func(os.Signal) { cancel() })
