@@ -3,19 +3,10 @@ package proxy
 import (
 	"errors"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
 )
-
-// balancer selects backends round-robin.
-type balancer struct {
-	upstreams []*upstream // at most maxUpstreams
-	turn      atomic.Uint32
-}
-
-const maxUpstreams = 64
 
 // Forward sends the request to a backend and fills the response. If a backend cannot be reached, or fails in a way
 // that permits it, the next one is tried. The response is empty if Forward returns an error: ErrHTTP10, or the
@@ -35,8 +26,8 @@ func (p *Proxy) Forward(ctx *fasthttp.RequestCtx, r *Request) error {
 
 // try attempts each backend once: first those that are considered up, then the others.
 func (p *Proxy) try(ctx *fasthttp.RequestCtx, r *Request) error {
-	all := p.balancer.upstreams
-	first := int(p.balancer.turn.Add(1)) % len(all)
+	all := p.upstreams
+	first := int(p.turn.Add(1)) % len(all)
 	tried, last := uint64(0), errNoBackend
 	began := time.Now()
 	for _, lastResort := range [...]bool{false, true} {

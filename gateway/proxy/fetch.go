@@ -12,8 +12,8 @@ import (
 // Backends that are considered down are tried last. Each attempt uses a connection of its own. The caller closes the
 // body.
 func (p *Proxy) Fetch(ctx context.Context, path string) (*http.Response, error) {
-	all := p.balancer.upstreams
-	first := int(p.balancer.turn.Add(1)) % len(all)
+	all := p.upstreams
+	first := int(p.turn.Add(1)) % len(all)
 	var errs []error
 	for _, suspect := range [...]bool{false, true} {
 		for i := range all {

@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,15 +95,18 @@ func connLimit(files int) int {
 
 // Proxy forwards requests to backends. Create it with New. Safe for concurrent use.
 type Proxy struct {
-	config   Config
-	clock    *clock
-	balancer balancer
-	metrics  *metrics
+	config    Config
+	clock     *clock
+	upstreams []*upstream
+	turn      atomic.Uint32 // selects backends round-robin
+	metrics   *metrics
 
 	// draining ends when event streams must end: they may last for hours.
 	draining   context.Context
 	endStreams context.CancelFunc
 }
+
+const maxUpstreams = 64
 
 // New returns a proxy for the given backends. It does not connect to them.
 func New(config Config) (*Proxy, error) {
@@ -126,7 +130,7 @@ func New(config Config) (*Proxy, error) {
 		}
 	}
 	for _, address := range config.Upstreams {
-		p.balancer.upstreams = append(p.balancer.upstreams, newUpstream(address, dial, p.clock, p.metrics))
+		p.upstreams = append(p.upstreams, newUpstream(address, dial, p.clock, p.metrics))
 	}
 	return p, nil
 }

@@ -41,7 +41,7 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 		err = p.drain(ctx, server, l)
 	}
-	for _, u := range p.balancer.upstreams {
+	for _, u := range p.upstreams {
 		u.close()
 	}
 	return err
@@ -66,7 +66,7 @@ func (p *Proxy) drain(ctx context.Context, server *fasthttp.Server, l *listener)
 
 // Prune closes backend connections that have been idle for too long. Call it about once a second.
 func (p *Proxy) Prune() {
-	for _, u := range p.balancer.upstreams {
+	for _, u := range p.upstreams {
 		u.prune()
 	}
 }
