@@ -150,7 +150,10 @@ func (g *Gateway) refuse(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v limit
 	}
 	r.denied.Inc()
 	x.note("deny", r, 0)
-	g.respondRateLimited(ctx, x, r, v)
+	x.scratch = appendQuota(x.scratch[:0], r.Name, 0, v.Wait)
+	ctx.Response.Header.SetBytesV("RateLimit", x.scratch)
+	ctx.Response.Header.Set("RateLimit-Policy", r.policyField)
+	g.respondTooMany(ctx, x, v.Wait, r.refusal)
 }
 
 // accept counts the verdicts on an admitted request and writes its quota. It returns the delay.

@@ -58,8 +58,10 @@ func (g *Gateway) reloadPolicy() {
 	old := g.policy.Load()
 	next := newSnapshot(p, old, g.metrics)
 	g.policy.Store(next)
-	for _, r := range old.missing(next) {
-		g.table.Remove(r.limit)
+	for _, r := range old.all() {
+		if next.find(r.Rule) == nil {
+			g.table.Remove(r.limit)
+		}
 	}
 	g.metrics.policyReloads.WithLabelValues("ok").Inc()
 	g.log.Info("policy reloaded", "rules", len(p.Rules))

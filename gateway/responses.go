@@ -10,7 +10,6 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"sluice/gateway/limit"
 	"sluice/gateway/proxy"
 	"sluice/internal/problem"
 )
@@ -80,14 +79,6 @@ func respondUnauthorized(ctx *fasthttp.RequestCtx) {
 func respondUnavailable(ctx *fasthttp.RequestCtx, x *exchange) {
 	ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, "1")
 	respondOrPage(ctx, x, fasthttp.StatusServiceUnavailable, bodyUnavailable, unavailablePage)
-}
-
-func (g *Gateway) respondRateLimited(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v limit.Verdict) {
-	h := &ctx.Response.Header
-	x.scratch = appendQuota(x.scratch[:0], r.Name, 0, v.Wait)
-	h.SetBytesV("RateLimit", x.scratch)
-	h.Set("RateLimit-Policy", r.policyField)
-	g.respondTooMany(ctx, x, v.Wait, r.refusal)
 }
 
 // respondTooMany answers a client that must wait.

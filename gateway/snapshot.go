@@ -106,8 +106,3 @@ func (s *snapshot) all() []*rule {
 	}
 	return slices.Concat(s.ip, s.token)
 }
-
-// missing returns the rules of s that have no successor in next.
-func (s *snapshot) missing(next *snapshot) []*rule {
-	return slices.DeleteFunc(s.all(), func(r *rule) bool { return next.find(r.Rule) != nil })
-}
