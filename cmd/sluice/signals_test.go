@@ -191,8 +191,8 @@ func TestSecondSignalEndsTheCleanup(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	c := startChild(t, envAdminToken+"=hush", "waiting for the opening", "rehearse", "shoe", "--no-report", "--lead", "10m",
-		"--max-drain", "10m", "--target", server.URL, "--server", server.URL)
+	args := "rehearse shoe --no-report --lead 10m --max-drain 10m --target " + server.URL + " --server " + server.URL
+	c := startChild(t, envAdminToken+"=hush", "waiting for the opening", strings.Fields(args)...)
 	c.signal(syscall.SIGINT)
 	c.awaitLog("removing the copy")
 	testenv.Eventually(t, time.Minute, "another signal ends the process", func() bool {

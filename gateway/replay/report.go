@@ -147,8 +147,8 @@ func (t *replayer) report(c Config, streams []*stream) (*Report, error) {
 func (t *replayer) policyReport(c Config, i int, file string) PolicyReport {
 	s := t.runs[i]
 	r := PolicyReport{File: file, Passed: s.passed, Refused: s.refused, NoBucket: s.noBucket, Unauthorized: s.unauthorized,
-		Rules: []RuleCounts{}, Addresses: t.addresses.shares(i), Buyers: t.buyers.shares(i), RefusedPerSecond: s.perSecond.percentiles(),
-		Top: t.tops(c.Top, i, func(k *keyCounts) uint32 { return k.refused[i] })}
+		Addresses: t.addresses.shares(i), Buyers: t.buyers.shares(i), RefusedPerSecond: s.perSecond.percentiles(),
+		Top: t.tops(c.Top, i, func(k *keyCounts) uint32 { return k.refused[i] }), Rules: []RuleCounts{}}
 	if t.requests > 0 {
 		r.RefusedShare = float64(s.refused) / float64(t.requests)
 	}
