@@ -43,16 +43,17 @@ func createFile(path string, mode fs.FileMode, write func(io.Writer) error) erro
 	if err = errors.Join(err, file.Close()); !whole {
 		return err
 	}
-	if err == nil {
-		if err = os.Rename(file.Name(), path); err == nil {
-			return nil
-		}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
 	}
-	err = errors.Join(err, os.Remove(file.Name()))
+	if err = os.Rename(file.Name(), path); err == nil {
+		return nil
+	}
+	removed := os.Remove(file.Name())
 	if errors.Is(err, syscall.EBUSY) { // a file that a container mounts
-		return overwriteFile(path, write)
+		err = overwriteFile(path, write)
 	}
-	return err
+	return errors.Join(err, removed)
 }
 
 func overwriteFile(path string, write func(io.Writer) error) error {
