@@ -104,7 +104,7 @@ func Run(ctx, cleaning context.Context, cfg Config) (*Report, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// This call must not be interrupted: the id of the copy would be unknown.
+	// This call must not end with ctx: the id of the copy would be unknown.
 	made, err := cfg.Stage.Make(cleaning, cfg.Sale, cfg.Stock, opening,
 		opening.Add(cfg.Workload.Span+tail+2*cfg.Limits.Drain))
 	if err != nil {
