@@ -18,19 +18,14 @@ import (
 
 // edgeHelpers are the parts of an edge beside nginx, which needs them until it has ended. cfg names them.
 type edgeHelpers struct {
-	cfg   *nginx.Config
-	log   *slog.Logger
-	parts []helper
-	ends  []func() // in the order of the start
+	cfg  *nginx.Config
+	log  *slog.Logger
+	runs []func(ctx context.Context)
+	ends []func() // in the order of the start
 }
 
-type helper interface {
-	Run(ctx context.Context)
-	Close()
-}
-
-func (h *edgeHelpers) add(part helper) {
-	h.parts, h.ends = append(h.parts, part), append(h.ends, part.Close)
+func (h *edgeHelpers) add(run func(ctx context.Context), end func()) {
+	h.runs, h.ends = append(h.runs, run), append(h.ends, end)
 }
 
 func (h *edgeHelpers) close() {
@@ -43,8 +38,8 @@ func (h *edgeHelpers) close() {
 func (h *edgeHelpers) runBeside(ctx context.Context, main func(context.Context) error) error {
 	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	for _, part := range h.parts {
-		running.Go(func() { part.Run(longer) })
+	for _, run := range h.runs {
+		running.Go(func() { run(longer) })
 	}
 	err := main(ctx)
 	stop()
@@ -74,7 +69,7 @@ func (p *program) addHelpers(ctx context.Context, h *edgeHelpers, flags edgeFlag
 		if err != nil {
 			return err
 		}
-		h.add(leases)
+		h.add(leases.Run, leases.Close)
 		h.cfg.LeaseSocket = leases.Socket()
 	}
 	if token.IsURL(flags.TokenKeys) {
@@ -89,7 +84,7 @@ func (h *edgeHelpers) addSpans(spans *tracing.Provider, registry *prometheus.Reg
 	if err != nil {
 		return err
 	}
-	h.add(receiver)
+	h.add(receiver.Run, receiver.Close)
 	h.cfg.Spans = &nginx.Spans{Address: receiver.Address(), Tag: receiver.Tag(), Metrics: receiver.Metrics(),
 		FollowParent: spans.Sampling.FollowParent, Ratio: spans.Sampling.Ratio}
 	return nil
@@ -104,7 +99,7 @@ func (h *edgeHelpers) addKeys(ctx context.Context, keys *token.Keys) error {
 	if err != nil {
 		return err
 	}
-	h.add(m)
+	h.add(m.Run, m.Close)
 	h.cfg.TokenKeys, h.cfg.KeysSocket = m.File(), m.Socket()
 	return nil
 }
