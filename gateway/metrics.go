@@ -87,7 +87,6 @@ func (m *metrics) responded(status int) {
 	}
 }
 
-// setRules publishes the rules of the policy in force.
 func (m *metrics) setRules(rules []policy.Rule) {
 	m.rules.Reset()
 	for _, r := range rules {

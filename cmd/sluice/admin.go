@@ -21,7 +21,6 @@ import (
 	"sluice/client"
 )
 
-// adminClient calls the admin API of a running sluice.
 type adminClient struct {
 	p            *program
 	server, data string

@@ -170,7 +170,6 @@ func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	bad.check(envUserRate, err)
 }
 
-// finishSecrets is finish for the secrets.
 func (b *backendFlags) finishSecrets(getenv func(string) string, bad *problems) {
 	b.cfg.Tokens = bad.checkTokens(b.secret, b.tokenKeys, b.expect)
 	if b.cfg.AdminToken == "" {

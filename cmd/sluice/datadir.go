@@ -32,7 +32,6 @@ const (
 	journalDir      = "journal"
 )
 
-// server is where a running `sluice up` listens.
 type server struct {
 	Public string `json:"public"` // http://host:port
 	Admin  string `json:"admin"`

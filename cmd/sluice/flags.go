@@ -139,7 +139,6 @@ func (f *flagSet) shards(to *int) {
 		"number of queues over which sales are distributed; equal in every process, and a change stops every sale")
 }
 
-// stores declares the flags of a process that uses Redis and the database.
 func (f *flagSet) stores(to *assemble.StoresConfig) {
 	f.redis(&to.Redis)
 	f.database(&to.Database)

@@ -64,7 +64,6 @@ defaults and the common conventions, as Markdown.`,
 	}
 }
 
-// manual writes the reference of a command tree as Markdown.
 type manual struct{ w io.Writer }
 
 func (m manual) write(root *cobra.Command) {

@@ -53,7 +53,6 @@ func (o *adminClient) fetch(ctx context.Context, r client.Request, answer any) (
 	return raw, nil
 }
 
-// pageFlags select a page of a list.
 type pageFlags struct {
 	after string
 	limit int

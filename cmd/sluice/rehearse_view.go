@@ -101,7 +101,6 @@ func bar(n, of int64) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", width-full)
 }
 
-// clock formats a time before or after the opening.
 func clock(d time.Duration) string { return fmt.Sprintf("%+.1fs", d.Seconds()) }
 
 func orUnknown(n int64) string {

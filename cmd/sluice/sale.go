@@ -311,7 +311,6 @@ func (o *adminClient) printSale(ctx context.Context, r client.Request, s *client
 	})
 }
 
-// firstLine returns the first line of a text, and an ellipsis if there are more.
 func firstLine(text string) string {
 	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if first = strings.TrimSpace(first); rest != "" {

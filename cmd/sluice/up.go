@@ -184,7 +184,6 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 // garbage once in two minutes, and would keep it that long.
 const trimAfter = 5 * time.Second
 
-// ownStores lists the stores that live in the process.
 type ownStores struct{ redis, database bool }
 
 // startBackend returns a backend with token keys, verified stores, the demo sale and registered groups. It waits while
@@ -217,7 +216,6 @@ func (p *program) startBackend(
 	})
 }
 
-// startGateway returns a gateway with a policy and token keys.
 func (p *program) startGateway(
 	ctx context.Context, flags upFlags, backend net.Listener, registry *prometheus.Registry, spans *edgetrace.Recorder,
 	fleet *fleetlimit.Client,

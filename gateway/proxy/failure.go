@@ -14,7 +14,6 @@ var ErrHTTP10 = errors.New("the response needs HTTP/1.1")
 
 var errNoBackend = errors.New("no backend is available")
 
-// failure is why an attempt failed.
 type failure struct {
 	label string // in the metric sluice_edge_upstream_failures_total
 	text  string // in the access log

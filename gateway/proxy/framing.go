@@ -97,7 +97,6 @@ func isHostName(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_'
 }
 
-// endOfField checks the value of a framing header.
 func (v *validator) endOfField() {
 	switch v.field {
 	case hostField:

@@ -8,7 +8,6 @@ import (
 	"sluice/gateway/internal/ascii"
 )
 
-// header is one header line of a request.
 type header struct {
 	line   []byte // including its CRLF
 	name   int    // bytes of the name

@@ -130,7 +130,6 @@ func (l *listener) count() int {
 	return len(l.open)
 }
 
-// closeAll closes all open connections and returns their number.
 func (l *listener) closeAll() int {
 	l.mu.Lock()
 	left := make([]*Conn, 0, len(l.open))

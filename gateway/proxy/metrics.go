@@ -6,7 +6,6 @@ import (
 	"sluice/internal/metric"
 )
 
-// metrics of connections to clients and backends.
 type metrics struct {
 	connections prometheus.Gauge
 	refused     prometheus.Counter

@@ -79,7 +79,6 @@ func (l *Limits) setDefaults() {
 	l.MaxConns = cmp.Or(max(l.MaxConns, 0), connLimit(listen.OpenFiles()))
 }
 
-// usualConns is the default of MaxConns.
 const usualConns = 8 << 10
 
 // connLimit returns the default of MaxConns for a limit of open files, 0 if it is unknown. Each request takes two: that

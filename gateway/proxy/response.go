@@ -46,7 +46,6 @@ func (r *Request) filter(h *fasthttp.ResponseHeader) {
 	}
 }
 
-// isSeparator reports whether c is between two names of a Connection header.
 func isSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
 
 func isHopByHop(name []byte) bool {

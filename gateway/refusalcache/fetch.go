@@ -19,7 +19,6 @@ const (
 	listExpiry    = 5 * time.Minute        // an older list is not used: the count may have been reset and reached again
 )
 
-// fetch fetches the bypass list of a sale in the background.
 func (c *Cache) fetch(s *sale) {
 	c.mu.Lock() // so that none starts after Close
 	defer c.mu.Unlock()

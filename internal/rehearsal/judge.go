@@ -55,7 +55,6 @@ const (
 	unread     = "the orders could not be read"
 )
 
-// evaluate sets the checks and the verdict.
 func (r *Report) evaluate(l Limits) {
 	r.Checks = []Check{r.balance(), r.oversell(), r.acceptedOrders(), r.buyerLimit()} // hold at any time
 	for _, c := range []Check{r.soldOut(), r.drained(l), r.responseTime(l), r.responses(l), r.limited(l)} {
@@ -223,7 +222,6 @@ func share(n, of int64) float64 {
 
 func percent(share float64) string { return fmt.Sprintf("%.3g%%", 100*share) }
 
-// span formats seconds.
 func span(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {

@@ -39,7 +39,6 @@ type Sale struct {
 	PerBuyer int64  `json:"per_buyer"`
 }
 
-// queued returns the orders in the queue.
 func queued(a client.Audit) int64 { return a.Ready + a.Delayed + a.Leased }
 
 // Stage creates and removes the copy of the sale. Implementations call the admin API.

@@ -55,7 +55,6 @@ func (o Outcome) Of() Group {
 	return Failed
 }
 
-// longest is the longest duration that a histogram counts.
 const longest = 2 * time.Minute
 
 // response is the result of one purchase request.
@@ -68,7 +67,6 @@ type response struct {
 	rule    string // of a limit
 }
 
-// second counts one second of the rehearsal.
 type second struct {
 	sent     [groups]int64
 	shoppers histogram // of shoppers with a response

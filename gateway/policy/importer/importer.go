@@ -65,7 +65,6 @@ func Import(path string) (*Result, error) {
 	return &c.Result, nil
 }
 
-// checkFile rejects what is not a regular file of at most maxSize.
 func checkFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
