@@ -285,7 +285,7 @@ func TestStrictEndpointGetsEverythingInOrder(t *testing.T) {
 	for range 2 {
 		testenv.Run(t, NewSender(b.Store, c, everything, quick()).Run)
 	}
-	testenv.Eventually(t, 60*time.Second, "all events are delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
+	testenv.Eventually(t, 3*time.Minute, "all events are delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
 	for i, id := range s.order {
 		if want := fmt.Sprintf("%d_%s_%s", i/2+1, []string{"created", "paid"}[i%2], e.ID); id != want {
 			t.Fatalf("number %d is %s, want %s", i, id, want)
@@ -514,10 +514,10 @@ func TestFailingStoreLosesNoDelivery(t *testing.T) {
 	e := b.endpoint(t, s, false)
 	b.publish(t, 20)
 	cfg := quick()
-	cfg.Lease = 300 * time.Millisecond
+	cfg.Lease = 2 * time.Second // longer than an attempt with its result takes on a slow machine
 	cfg.Schedule = make([]time.Duration, 30) // so that none is given up by chance
 	testenv.Run(t, NewSender(faulty{b.Store, func() bool { return rand.N(4) == 0 }}, c, everything, cfg).Run)
-	testenv.Eventually(t, 60*time.Second, "all events are delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
+	testenv.Eventually(t, 3*time.Minute, "all events are delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
 	if n := len(s.ids()); n != 40 {
 		t.Errorf("%d ids, want 40", n)
 	}
