@@ -17,7 +17,6 @@ type hosts struct {
 	mu      sync.Mutex
 	byName  map[string]*host // also unused ones, until another host is added
 	suspect *semaphore.Weighted
-	delay   time.Time // end of the delay of the last message that got no slot of suspect
 }
 
 type host struct {
@@ -89,27 +88,17 @@ func (h *hosts) acquire(ctx context.Context, endpoint string, wait time.Duration
 	now = time.Now()
 	suspect := !now.Before(at.prompt)
 	switch {
-	case !acquired:
-		if !busy && ctx.Err() == nil {
-			at.busy = now.Add(hostBusy)
-		}
-		delay = postpone(&at.delay, now)
-	case suspect && !h.suspect.TryAcquire(1):
-		at.Release(1)
-		delay = postpone(&h.delay, now)
-	default:
+	case acquired && (!suspect || h.suspect.TryAcquire(1)):
 		return &slot{h, at, suspect}, 0
+	case acquired:
+		at.Release(1)
+	case !busy && ctx.Err() == nil:
+		at.busy = now.Add(hostBusy)
 	}
 	at.users--
+	delay = max(at.delay.Sub(now), 0)
+	at.delay = now.Add(delay + hostSpacing)
 	return nil, delay
-}
-
-// postpone returns the delay of a message behind those that were postponed before, the last of them until the time
-// last.
-func postpone(last *time.Time, now time.Time) time.Duration {
-	delay := max(last.Sub(now), 0)
-	*last = now.Add(delay + hostSpacing)
-	return delay
 }
 
 // ended records the duration of the slot's request.
