@@ -138,9 +138,6 @@ func (s *Sender) look(ctx, work context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if s.served[id] {
-			continue
-		}
 		s.served[id] = true
 		s.wg.Go(func() {
 			s.serve(ctx, work, id)
