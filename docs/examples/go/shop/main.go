@@ -197,10 +197,8 @@ func (s *shop) signIn(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.sessions[session] = name
 	s.mu.Unlock()
-	http.SetCookie(
-		w,
-		&http.Cookie{Name: "shop", Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode},
-	)
+	cookie := &http.Cookie{Name: "shop", Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode}
+	http.SetCookie(w, cookie)
 	s.sendBack(w, r, name, back)
 }
 
@@ -255,12 +253,10 @@ func (s *shop) checkout(w http.ResponseWriter, r *http.Request) {
 		s.done(w, sale.ID, http.StatusConflict, "This order cannot be paid", "It is "+string(order.Status)+".")
 		return
 	}
+	// two decimals are wrong for a few currencies, such as JPY
+	amount := fmt.Sprintf("%d.%02d %s", sale.Price.Amount/100, sale.Price.Amount%100, sale.Price.Currency)
 	show(w, http.StatusOK, "checkout", struct{ ID, Sale, Title, Amount string }{
-		order.OrderID,
-		sale.ID,
-		sale.Title,
-		// two decimals are wrong for a few currencies, such as JPY
-		fmt.Sprintf("%d.%02d %s", sale.Price.Amount/100, sale.Price.Amount%100, sale.Price.Currency),
+		order.OrderID, sale.ID, sale.Title, amount,
 	})
 }
 
