@@ -514,7 +514,8 @@ func TestFailingStoreLosesNoDelivery(t *testing.T) {
 	e := b.endpoint(t, s, false)
 	b.publish(t, 20)
 	cfg := quick()
-	cfg.Lease = 2 * time.Second // longer than an attempt with its result takes on a slow machine
+	// longer than an attempt with its result takes on a slow machine
+	cfg.Lease = 2 * time.Second
 	cfg.Schedule = make([]time.Duration, 30) // so that none is given up by chance
 	testenv.Run(t, NewSender(faulty{b.Store, func() bool { return rand.N(4) == 0 }}, c, everything, cfg).Run)
 	testenv.Eventually(t, 3*time.Minute, "all events are delivered", func() bool { return b.show(t, e.ID).Waiting == 0 })
