@@ -14,10 +14,11 @@ const pageAge = time.Second
 // maxRecent bounds the rendered pages: 50 KB each.
 const maxRecent = 200
 
-// recentPages keeps pages for pageAge. The zero value is empty.
+// recentPages keeps pages for at most pageAge, and forgets them together. The zero value is empty.
 type recentPages struct {
 	mu    sync.Mutex
-	pages map[pageKey]recentPage
+	since time.Time // the pages are not older
+	pages map[pageKey]page.Page
 }
 
 // pageKey holds everything that a page of a sale depends on.
@@ -26,19 +27,18 @@ type pageKey struct {
 	sale Sale
 }
 
-type recentPage struct {
-	page.Page
-	at time.Time
-}
-
 // get returns the page of a key, and renders it if it is missing or too old. Concurrent calls may render it several
 // times.
 func (r *recentPages) get(now time.Time, key pageKey, render func() (page.Page, error)) (page.Page, error) {
 	r.mu.Lock()
-	found, ok := r.pages[key]
+	if age := now.Sub(r.since); age < 0 || age >= pageAge || len(r.pages) >= maxRecent {
+		r.since, r.pages = now, map[pageKey]page.Page{}
+	}
+	pages := r.pages
+	found, ok := pages[key]
 	r.mu.Unlock()
-	if age := now.Sub(found.at); ok && age >= 0 && age < pageAge {
-		return found.Page, nil
+	if ok {
+		return found, nil
 	}
 	rendered, err := render()
 	if err != nil {
@@ -46,9 +46,6 @@ func (r *recentPages) get(now time.Time, key pageKey, render func() (page.Page, 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pages == nil || len(r.pages) >= maxRecent {
-		r.pages = map[pageKey]recentPage{}
-	}
-	r.pages[key] = recentPage{rendered, now}
+	pages[key] = rendered // in the map of its second
 	return rendered, nil
 }
