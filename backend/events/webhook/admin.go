@@ -160,9 +160,10 @@ func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err err
 	if e.State == EndpointDisabled {
 		return "", fmt.Errorf("it is disabled: %w", sale.ErrConflict)
 	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
 	ping := NewDelivery{
 		ID: ID(pingPrefix+strings.ToLower(rand.Text()[:12]), id), EndpointID: id, Sequence: SequenceUnordered, Type: TypePing,
-		Body: encode(payload{TypePing, time.Now().UTC().Truncate(time.Millisecond), pingData{id}}),
+		Body: encode(payload{TypePing, now, map[string]string{"endpoint_id": id}}),
 	}
 	_, err = d.AddDeliveries(ctx, []NewDelivery{ping})
 	return ping.ID, err

@@ -44,10 +44,6 @@ type orderData struct {
 	Was     sale.Status  `json:"was"`
 }
 
-type pingData struct {
-	EndpointID string `json:"endpoint_id"`
-}
-
 func encode(p payload) string {
 	b, _ := json.Marshal(p) // no part of it can fail
 	return string(b)
