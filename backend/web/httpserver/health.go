@@ -61,7 +61,9 @@ func (s *Server) addHealth() {
 			return errDraining
 		}
 		if failing := r.failing(s.Now()); len(failing) > 0 {
-			return notReady(failing)
+			d := problem.New(problem.Unavailable, "Not ready; errors lists the dependencies that cannot be used.")
+			d.Errors = failing
+			return ProblemOf(d)
 		}
 		return sendStatus(c, ready)
 	})
@@ -73,12 +75,6 @@ func sendStatus(c *fiber.Ctx, body []byte) error {
 	resp.Header.Set(fiber.HeaderCacheControl, "no-store")
 	resp.SetBody(body)
 	return nil
-}
-
-func notReady(failing []problem.FieldError) error {
-	d := problem.New(problem.Unavailable, "Not ready; errors lists the dependencies that cannot be used.")
-	d.Errors = failing
-	return ProblemOf(d)
 }
 
 // readiness runs the checks at most once per checkInterval.
