@@ -19,7 +19,7 @@ type Check struct {
 	Detail func(err error) string
 }
 
-// failure returns the description of an error of Probe, or of the end of ctx before Probe has returned; "" for no error.
+// failure describes an error of Probe, or the end of ctx before Probe has returned; "" for no error.
 func (c Check) failure(ctx context.Context) string {
 	result := make(chan error, 1)
 	go func() { result <- c.Probe(ctx) }()
