@@ -226,7 +226,8 @@ func TestWebhooksAndTheirDeliveries(t *testing.T) {
 		webhook.ErrNoEndpoint: "There is no such webhook endpoint.", webhook.ErrNoDelivery: "There is no such delivery.",
 	} {
 		f.err = fmt.Errorf("of SQL: %w", err)
-		if got := s.operate("POST", one+"/deliveries/x/redeliver", ""); got.Status != 404 || !strings.Contains(got.Body, detail) {
+		got := s.operate("POST", one+"/deliveries/x/redeliver", "")
+		if got.Status != 404 || !strings.Contains(got.Body, detail) {
 			t.Errorf("%v: %d %s", err, got.Status, got.Body)
 		}
 	}

@@ -90,7 +90,7 @@ func TestHangingHostsDoNotDelayPromptOnes(t *testing.T) {
 		prompt.ended(hostWait)
 		prompt.release()
 		if s, _ := acquire("prompt"); s != nil {
-			t.Error("a host whose last request took long is not suspect")
+			t.Error("after a long request, a host is not suspect")
 		}
 		for _, s := range hanging {
 			s.release()

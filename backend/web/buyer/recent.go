@@ -14,7 +14,7 @@ const pageAge = time.Second
 // maxRecent bounds the rendered pages: 50 KB each.
 const maxRecent = 200
 
-// recentPages keeps pages for at most pageAge, and forgets them together. The zero value is empty.
+// recentPages keeps pages for at most pageAge, and evicts them together. The zero value is empty.
 type recentPages struct {
 	mu    sync.Mutex
 	since time.Time // the pages are not older
