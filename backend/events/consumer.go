@@ -39,6 +39,7 @@ type consumerStore interface {
 	RemoveDeadLetter(ctx context.Context, group, eventID string) error
 	LeaseRetry(ctx context.Context, group string, lease time.Duration) (*DeadLetter, error)
 	FailRetry(ctx context.Context, l DeadLetter) error
+	ReleaseRetry(ctx context.Context, l DeadLetter) error
 }
 
 // Config tunes a Consumer. Zero fields take the defaults named here. Every instance of a group should use the same.

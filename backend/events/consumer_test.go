@@ -367,6 +367,38 @@ func TestStopsDuringAnOutageCountNoDelivery(t *testing.T) {
 	})
 }
 
+// A stop while a store is unavailable does not use up the retry of a dead letter.
+func TestStopsDuringAnOutageKeepTheRetryOfADeadLetter(t *testing.T) {
+	on(t, func(w *world) {
+		v := events.Event{ID: "7.paid", Type: events.Paid, OrderID: 7, SaleID: "shoe", Buyer: "ann"}
+		letter := events.DeadLetter{Group: "g", EventID: v.ID, Body: v.Encode(), Reason: "r", Deliveries: 5}
+		if err := w.store.AddDeadLetter(w.Context(), letter); err != nil {
+			w.Fatal(err)
+		}
+		if err := w.store.RetryDeadLetter(w.Context(), "g", v.ID); err != nil {
+			w.Fatal(err)
+		}
+		cfg := events.Config{Concurrency: 1, Idle: time.Minute, Drain: time.Millisecond}
+		for range 3 {
+			ctx, cancel := context.WithTimeout(w.Context(), patience)
+			c := w.consumer(w.client(), "g", func(context.Context, []events.Event) error {
+				cancel()
+				return fmt.Errorf("points: %w", sale.ErrUnavailable)
+			}, cfg)
+			if err := c.Run(ctx); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
+				w.Fatalf("%v; the handler was called until %v", err, ctx.Err())
+			}
+		}
+		page, err := w.store.DeadLetters(w.Context(), events.DeadLetterQuery{Group: "g"})
+		if err != nil || len(page) != 1 || !page[0].Retrying || page[0].Deliveries != 5 {
+			w.Errorf("%+v, %v", page, err)
+		}
+		s := newSink()
+		w.start(w.consumer(w.client(), "g", s.Handle, cfg).Run)
+		testenv.Eventually(w, patience, "the event is handled", func() bool { return s.has([]string{v.ID}) })
+	})
+}
+
 // swept is a store that stops its consumer after a sweep that found no abandoned events: the sweep then leases retries.
 type swept struct {
 	*events.Store

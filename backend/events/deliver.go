@@ -193,6 +193,10 @@ func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 		err = c.handle(ctx, []delivery{{event: e}})
 	}
 	switch {
+	case ctx.Err() != nil && errors.Is(err, sale.ErrUnavailable): // a stop during an outage
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		err = c.store.ReleaseRetry(stopping, l)
 	case ctx.Err() != nil:
 		return // as after a crash
 	case err != nil:

@@ -102,6 +102,8 @@ func (s *noEvents) LeaseRetry(context.Context, string, time.Duration) (*events.D
 
 func (s *noEvents) FailRetry(context.Context, events.DeadLetter) error { return nil }
 
+func (s *noEvents) ReleaseRetry(context.Context, events.DeadLetter) error { return nil }
+
 // An idle relay looks for changes every Poll and runs a script once in ten of them.
 func TestIdleRelayRunsFewScripts(t *testing.T) {
 	inBubble(t, func(t *testing.T, client redisconn.Client, counts *commandCounts) {

@@ -62,6 +62,14 @@ func (s *Store) FailRetry(ctx context.Context, l DeadLetter) error {
 	return err
 }
 
+// ReleaseRetry ends the lease of a dead letter that LeaseRetry has returned. The retry stays requested.
+func (s *Store) ReleaseRetry(ctx context.Context, l DeadLetter) error {
+	op := fmt.Sprintf("events: release retry of dead letter %s of group %s", l.EventID, l.Group)
+	_, err := store.UpdateRows(ctx, s.db, op, `UPDATE event_dead_letters SET retry = 1, leased_until = NULL
+		WHERE group_name = $1 AND event_id = $2 AND leased_until = $3`, l.Group, l.EventID, l.leasedUntil)
+	return err
+}
+
 // lockGroup reports whether a group is registered. The lock orders transactions that add dead letters, drop them, and
 // remove them with the group.
 func lockGroup(ctx context.Context, c store.Conn, group string) (registered bool, err error) {

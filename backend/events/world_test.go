@@ -407,6 +407,10 @@ func (s crashingStore) LeaseRetry(
 	return l, err
 }
 
+func (s crashingStore) ReleaseRetry(ctx context.Context, l events.DeadLetter) error {
+	return s.m.boundary(func() error { return s.Store.ReleaseRetry(ctx, l) })
+}
+
 func (s crashingStore) FailRetry(ctx context.Context, l events.DeadLetter) error {
 	return s.m.boundary(func() error { return s.Store.FailRetry(ctx, l) })
 }
