@@ -11,6 +11,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
+	"sluice/backend/recovery/rebuild"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/spread"
@@ -46,8 +47,16 @@ func (w *world) adminConfig(p *process) admin.Config {
 func (w *world) runBackend(b *backend) func(*process) {
 	return func(p *process) {
 		b.admit.Store(nil)
+		var keepers rebuild.JournalWriters
 		if w.Guarded {
-			rebuilder := w.rebuilder(p)
+			var closeAll func()
+			var err error
+			if keepers, closeAll, err = w.keepers(p, b.name); err != nil {
+				w.violate("%s has no journal: %v", b.name, err)
+				return
+			}
+			defer func() { p.loops.Wait(); closeAll() }()
+			rebuilder := w.rebuilder(p, keepers)
 			w.watchRedis(p, func(ctx context.Context, shard keyspace.Shard) {
 				_ = rebuilder.RunIf(ctx, shard, func(context.Context) bool { return true }) // an error is retried in the next turn
 			})
@@ -65,12 +74,6 @@ func (w *world) runBackend(b *backend) func(*process) {
 		}
 		cfg := admission.Config{Client: p.client, Space: w.space, IDs: ids, MaxReady: w.MaxReady, Stream: w.stream}
 		if w.Guarded {
-			keepers, closeAll, err := w.keepers(p, b.name)
-			if err != nil {
-				w.violate("%s has no journal: %v", b.name, err)
-				return
-			}
-			defer func() { p.loops.Wait(); closeAll() }()
 			cfg.Recorder = keepers
 			for _, keeper := range keepers {
 				p.every(700*time.Millisecond, func() { keeper.RunOnce(p.ctx) })

@@ -64,9 +64,10 @@ func (w *world) watchRedis(p *process, unverified func(context.Context, keyspace
 	}
 }
 
-func (w *world) rebuilder(p *process) *rebuild.Rebuilder {
+func (w *world) rebuilder(p *process, journals rebuild.JournalWriters) *rebuild.Rebuilder {
 	r, err := rebuild.New(rebuild.Config{
 		Pinner: pinner{p}, Store: faultyStore{w.store, p}, Space: w.space, Log: w.log, JournalWait: 2 * time.Second,
+		Journals: journals,
 		Pause: func(_ context.Context, saleID, reason string) error {
 			w.violate("after a rebuild sale %s does not balance: %s", saleID, reason)
 			return nil

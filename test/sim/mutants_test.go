@@ -757,6 +757,20 @@ var mutants = []mutant{
 		rebuildTest("TestOrdersKeepMovedUnitsInARestoredDatabase"),
 	},
 	{
+		"rebuild: it does not wait for the journals of its own process",
+		"backend/recovery/rebuild/heartbeats.go",
+		"return state != fence, state == -fence",
+		"return state != state, state != state",
+		rebuildTest("TestRebuildAwaitsJournals"),
+	},
+	{
+		"move: a process that finishes a move does not end the connections of others",
+		"backend/recovery/move/interrupted.go",
+		`ClientKillByFilter(ctx, "ID", id)`,
+		`ClientKillByFilter(ctx, "ID", "0")`,
+		moveTest("TestSuspendedFinishCopiesNothing"),
+	},
+	{
 		"rebuild: a segment ignores the allocations of the others",
 		"backend/recovery/rebuild/segments.go",
 		"states[i], err = r.readOther(others, of, i, shard)",
