@@ -54,9 +54,7 @@ func (j *job) transfer(ctx context.Context) error {
 	if err := j.copy(ctx, conn); err != nil {
 		return err
 	}
-	if err := j.step("verify", 0, 0); err != nil {
-		return err
-	}
+	j.cfg.Progress("verify", 0, 0)
 	if err := j.verify(ctx); err != nil {
 		return err
 	}
@@ -111,9 +109,7 @@ func (j *job) copy(ctx context.Context, conn redisconn.Connection) error {
 	}
 	command = append(command, "KEYS")
 	for at := 0; at < len(j.keys); at += copyChunk {
-		if err := j.step("copy", at, len(j.keys)); err != nil {
-			return err
-		}
+		j.cfg.Progress("copy", at, len(j.keys))
 		args := command[:len(command):len(command)]
 		for _, key := range j.keys[at:min(at+copyChunk, len(j.keys))] {
 			args = append(args, key)

@@ -2,7 +2,6 @@ package move
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"sluice/backend/recovery/rebuild"
@@ -14,9 +13,7 @@ import (
 // beginGeneration begins a new generation in SQL. The shard is not held yet, and nothing after it needs SQL. After an
 // error the shard may be of an older generation than in SQL, and a backend rebuilds it then.
 func (j *job) beginGeneration(ctx context.Context) error {
-	if err := j.step("hold", 0, 0); err != nil {
-		return err
-	}
+	j.cfg.Progress("hold", 0, 0)
 	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {
 		return fmt.Errorf("the shard is not held, because the database has not confirmed a new generation: %w", err)
 	}
@@ -59,9 +56,6 @@ func (j *job) release(ctx context.Context, c redisconn.Client, runID string) err
 // abandon releases the shard on the source, where nothing has changed since the hold, and returns the error of the
 // move. If that fails, for example because the shard is not held, a backend rebuilds the shard.
 func (j *job) abandon(ctx context.Context, err error) error {
-	if _, stopped := errors.AsType[errStopped](err); stopped {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
 	if failed := j.release(ctx, j.source.pinned, j.source.runID); failed != nil {

@@ -19,9 +19,7 @@ import (
 // finish finishes a move that was interrupted while the owner changed, or one of redis-cli. The keys may have changed
 // since, so a rebuild follows.
 func (j *job) finish(ctx context.Context) error {
-	if err := j.step("finish", 0, 0); err != nil {
-		return err
-	}
+	j.cfg.Progress("finish", 0, 0)
 	has := j.source.pinned
 	if j.target.owns {
 		has = j.target.importing
@@ -62,9 +60,7 @@ func (j *job) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := j.step("flip", 0, 0); err != nil {
-		return err
-	}
+	j.cfg.Progress("flip", 0, 0)
 	if err := j.takeSlot(ctx, lock); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package move
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -33,15 +32,6 @@ type job struct {
 	result         Result
 }
 
-// step announces a step, or a part of one.
-func (j *job) step(name string, done, total int) error {
-	if err := j.cfg.Step(name); err != nil {
-		return errStopped{err}
-	}
-	j.cfg.Progress(name, done, total)
-	return nil
-}
-
 // move moves a shard that is verified on the source.
 func (j *job) move(ctx context.Context) error {
 	if err := j.check(ctx); err != nil {
@@ -53,7 +43,7 @@ func (j *job) move(ctx context.Context) error {
 		}
 	}
 	err := j.moveLocked(ctx)
-	if _, stopped := errors.AsType[errStopped](err); err != nil && !stopped && !j.changing {
+	if err != nil && !j.changing {
 		j.withdraw(ctx)
 	}
 	return err
@@ -98,9 +88,7 @@ func (j *job) moveLocked(ctx context.Context) error {
 	if err := j.changeOwner(steady); err != nil {
 		return err
 	}
-	if err := j.step("release", 0, 0); err != nil {
-		return err
-	}
+	j.cfg.Progress("release", 0, 0)
 	if err := j.release(steady, j.target.importing, j.target.runID); err != nil {
 		return fmt.Errorf("%s has the slot, and a backend rebuilds the shard there: %w", j.target.addr, err)
 	}

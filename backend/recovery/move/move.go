@@ -38,11 +38,8 @@ type Config struct {
 	Server *redisconn.Server // the cluster; required
 	Store  rebuild.Fences    // required
 	Space  keyspace.Space
-	// Progress, if set, is called when a step begins, and during the copy with the number of keys.
+	// Progress, if set, is called before each step, and before each part of the copy with the number of keys.
 	Progress func(step string, done, total int)
-	// Step, if set, is called before each step, and before each part of the copy. After an error the move does nothing
-	// more, as if the process had ended. It is for tests.
-	Step func(name string) error
 	// Log is slog.Default() if nil.
 	Log *slog.Logger
 }
@@ -91,19 +88,11 @@ func New(cfg Config) (*Mover, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, int, int) {}
 	}
-	if cfg.Step == nil {
-		cfg.Step = func(string) error { return nil }
-	}
 	return &Mover{cfg, lockDuration}, nil
 }
 
 // ErrInterrupted reports that the context of Move ended.
 var ErrInterrupted = errors.New("the move was interrupted")
-
-// errStopped is the error after Config.Step has returned one.
-type errStopped struct{ error }
-
-func (e errStopped) Unwrap() error { return e.error }
 
 // Move moves a shard to the master with the address to, or finishes such a move that was interrupted. If the shard is
 // there already, it changes nothing. If it returns an error, the shard continues on the old master, or a backend

@@ -16,9 +16,7 @@ import (
 // changeOwner makes the target the owner of the slot. Before that, MIGRATING prevents a rebuild on the source: scripts
 // with a key that does not exist fail there. So two servers with a copy never both sell.
 func (j *job) changeOwner(ctx context.Context) error {
-	if err := j.step("mark", 0, 0); err != nil {
-		return err
-	}
+	j.cfg.Progress("mark", 0, 0)
 	moveSlot := func(c redisconn.Client, to string) error {
 		return j.call(ctx, c, "move_slot", []string{j.shard.Guard()}, j.slot, to, j.target.id, j.owner.Deployment)
 	}
@@ -30,9 +28,7 @@ func (j *job) changeOwner(ctx context.Context) error {
 		}
 		return j.unfinished(err)
 	}
-	if err := j.step("flip", 0, 0); err != nil {
-		return err
-	}
+	j.cfg.Progress("flip", 0, 0)
 	if err := moveSlot(j.target.importing, "NODE"); err != nil {
 		return j.unfinished(err)
 	}

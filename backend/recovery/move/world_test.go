@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,7 +52,7 @@ type world struct {
 	id      string // of the sale
 	shard   keyspace.Shard
 	orders  map[string]sale.OrderID // by buyer
-	stopAt  func(step string) error // called before each step of a move
+	stopAt  func(step string) error // called before each step of a move; an error ends the process
 	lock    time.Duration           // of the next move, if not 0
 	steps   []string
 	ctx     context.Context // of moves
@@ -217,11 +219,15 @@ func (w *world) sell() (leased queue.Batch) {
 // move moves the shard to a master.
 func (w *world) move(to *testenv.Redis) (move.Result, error) {
 	w.t.Helper()
+	killed := make(chan error, 1)
 	m, err := move.New(move.Config{
 		Server: w.server, Store: w.db, Space: space, Log: quiet,
-		Step: func(name string) error {
+		Progress: func(name string, _, _ int) {
 			w.steps = append(w.steps, name)
-			return w.stopAt(name)
+			if err := w.stopAt(name); err != nil { // the process ends
+				killed <- err
+				runtime.Goexit()
+			}
 		},
 	})
 	if err != nil {
@@ -230,7 +236,15 @@ func (w *world) move(to *testenv.Redis) (move.Result, error) {
 	if w.lock > 0 {
 		m.SetLock(w.lock)
 	}
-	return m.Move(w.ctx, w.shard, to.Addr)
+	var result move.Result
+	var moves sync.WaitGroup
+	moves.Go(func() { result, err = m.Move(w.ctx, w.shard, to.Addr) })
+	moves.Wait()
+	select {
+	case err = <-killed:
+	default:
+	}
+	return result, err
 }
 
 // owner is the master of the shard, and other another one.
