@@ -767,7 +767,7 @@ var mutants = []mutant{
 		"move: a process that finishes a move does not end the connections of others",
 		"backend/recovery/move/interrupted.go",
 		`ClientKillByFilter(ctx, "ID", id)`,
-		`ClientKillByFilter(ctx, "ID", "0")`,
+		`ClientKillByFilter(ctx, "ID", "999999999")`,
 		moveTest("TestSuspendedFinishCopiesNothing"),
 	},
 	{
