@@ -104,21 +104,15 @@ func (c *cluster) server(slot int) *Server {
 }
 
 // read returns the nodes of all maps that most of the nodes return. Concurrent calls share a query.
-func (c *cluster) read(ctx context.Context) ([]Node, error) {
+func (c *cluster) read() ([]Node, error) {
 	c.mu.Lock()
 	nodes, fresh := c.lastMap, time.Since(c.readAt) < queryInterval/2
 	c.mu.Unlock()
 	if fresh {
 		return nodes, nil
 	}
-	result := c.reads.DoChan("", func() (any, error) { return c.readAll() })
-	select {
-	case <-ctx.Done():
-		return nil, fmt.Errorf("no node of the cluster answered: %w", ctx.Err())
-	case r := <-result:
-		nodes, _ := r.Val.([]Node)
-		return nodes, r.Err
-	}
+	all, err, _ := c.reads.Do("", func() (any, error) { return c.readAll() })
+	return all.([]Node), err
 }
 
 // readAll queries all nodes concurrently. It returns when most have answered, or at the timeout with the answers so

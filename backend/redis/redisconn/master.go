@@ -28,7 +28,7 @@ const (
 // finder finds the current master: sentinels, or slotMaster of a cluster.
 type finder interface {
 	// query returns the current master. known are the peers of the last answer.
-	query(ctx context.Context, known []string) (answer, error)
+	query(known []string) (answer, error)
 	// limit bounds the time of a query.
 	limit() time.Duration
 	// forget makes the next query ignore earlier answers.
@@ -110,7 +110,7 @@ func (m *master) find(ctx context.Context) (string, error) {
 		return known.master, nil
 	}
 	result := m.queries.DoChan("", func() (any, error) {
-		a, err := m.finder.query(context.Background(), known.peers) // shared by all waiting callers
+		a, err := m.finder.query(known.peers)
 		if err != nil {
 			return "", err
 		}

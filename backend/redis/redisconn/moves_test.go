@@ -1,7 +1,6 @@
 package redisconn
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +11,7 @@ type counted struct{ queries *int }
 
 func (counted) limit() time.Duration { return time.Second }
 func (counted) forget()              {}
-func (c counted) query(context.Context, []string) (answer, error) {
+func (c counted) query([]string) (answer, error) {
 	*c.queries++
 	return answer{master: "127.0.0.1:1"}, nil
 }

@@ -73,8 +73,8 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 // or at the timeout with the answers so far, so a Sentinel that is down does not delay it. Of different answers, the
 // one with the latest failover wins. The Sentinel that leads a failover reports the new master as soon as that is
 // promoted, before it notifies subscribers.
-func (s *sentinels) query(ctx context.Context, known []string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+func (s *sentinels) query(known []string) (answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout) // shared by all waiting callers
 	defer cancel()
 	answers, err := queryMost(distinct(s.configured, known), len(s.configured)/2+1, func(addr string) (answer, error) {
 		return s.queryOne(ctx, addr)

@@ -1,7 +1,6 @@
 package redisconn
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -16,8 +15,8 @@ type slotMaster struct {
 func (s slotMaster) limit() time.Duration { return s.timeout }
 
 // query returns the master of the slot.
-func (s slotMaster) query(ctx context.Context, _ []string) (answer, error) {
-	nodes, err := s.read(ctx)
+func (s slotMaster) query([]string) (answer, error) {
+	nodes, err := s.read()
 	if err != nil {
 		return answer{}, err
 	}
