@@ -22,15 +22,12 @@ const (
 
 // readQueue reads the messages, oldest first, and the dead letters. They do not change: see
 // lua/redis/include/check_shard.lua.
-func (j *job) readQueue(ctx context.Context) error {
-	if err := j.readMessages(ctx); err != nil {
-		return sale.Unavailable(err)
-	}
-	return nil
-}
-
-// readMessages is readQueue with the errors of Redis.
-func (j *job) readMessages(ctx context.Context) error {
+func (j *job) readQueue(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			err = sale.Unavailable(err)
+		}
+	}()
 	add := func(text string) {
 		j.addText(text)
 		j.status.done(1)
@@ -49,7 +46,7 @@ func (j *job) readMessages(ctx context.Context) error {
 	if err := admission.ScanPages(ctx, j.oldestFirst, j.shard.Ready(), add); err != nil {
 		return err
 	}
-	err := admission.ScanOrders(ctx, j.client, j.shard.Orders(), func(_, text string) { j.addText(text) })
+	err = admission.ScanOrders(ctx, j.client, j.shard.Orders(), func(_, text string) { j.addText(text) })
 	if err != nil {
 		return err
 	}

@@ -9,10 +9,7 @@
 // starts over.
 //
 // A JournalWriter records accepted orders in the journal of a backend and restores them after a rebuild, which waits
-// for the journals whose heartbeats in SQL report that. Heartbeats have a loop of their own, so a slow one does not
-// delay a restoration, nor a long restoration a heartbeat. A writer reports that orders are being restored before it
-// reads its files, and that they are restored after the last one; a new process reports neither. A heartbeat that SQL
-// stores late is an older report, which never counts as restored in a later generation.
+// for the journals whose heartbeats in SQL report that (ADR 9).
 //
 // The package does not decide whether Redis is trusted; see package guard.
 package rebuild
@@ -128,7 +125,7 @@ func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	now := &status{}
 	var errs []error
 	for _, shard := range shards {
-		err := r.run(ctx, shard, now, request{sales: byShard[shard], takeOver: len(only) == 0})
+		err := r.run(ctx, shard, now, byShard[shard], nil)
 		errs = append(errs, err)
 		if _, wrong := errors.AsType[*guard.ShardsError](err); wrong {
 			break
@@ -143,19 +140,16 @@ func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 // repeat the rebuild of another process.
 func (r *Rebuilder) RunIf(ctx context.Context, shard keyspace.Shard, needed func(context.Context) bool) error {
 	now := &status{}
-	err := r.run(ctx, shard, now, request{needed: needed})
+	err := r.run(ctx, shard, now, nil, needed)
 	now.end(err)
 	return err
 }
 
-// request describes the rebuild of one shard.
-type request struct {
-	sales    []string                   // empty: all
-	takeOver bool                       // data of another deployment becomes that of this one
-	needed   func(context.Context) bool // called with the lock; nil: the rebuild is needed
-}
-
-func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, q request) error {
+// run rebuilds these sales of a shard; all, if none are given. needed is that of RunIf. nil: an admin requests the
+// rebuild, and one of all sales takes over the data of another deployment.
+func (r *Rebuilder) run(
+	ctx context.Context, shard keyspace.Shard, now *status, sales []string, needed func(context.Context) bool,
+) error {
 	client, runID, err := r.cfg.Pinner.Pin(ctx, shard)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
@@ -168,7 +162,7 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 	owner := guard.Owner{Deployment: deployment, Shards: len(r.cfg.Space.All())} // of other shards: sales would move
 	from := ""                                                                   // the id of the deployment that has the data now
 	err = guard.CheckOwner(ctx, client, shard, owner)
-	if foreign, ok := errors.AsType[*guard.DeploymentError](err); ok && q.takeOver {
+	if foreign, ok := errors.AsType[*guard.DeploymentError](err); ok && needed == nil && len(sales) == 0 {
 		r.cfg.Log.Warn("rebuild: the data of another deployment becomes that of this one", "shard", int(shard),
 			"deployment", fmt.Sprintf("%x", foreign.Redis))
 		from, err = strconv.FormatInt(foreign.Redis, 10), nil
@@ -189,7 +183,7 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 	}
 	ctx, release := lock.KeepRenewed(ctx)
 	defer release()
-	if q.needed != nil && !q.needed(ctx) {
+	if needed != nil && !needed(ctx) {
 		return nil
 	}
 
@@ -206,7 +200,7 @@ func (r *Rebuilder) run(ctx context.Context, shard keyspace.Shard, now *status, 
 	j := &job{
 		Rebuilder: r, Hold: NewHold(client, shard, owner, fence), from: from, runID: runID, status: now,
 	}
-	if err := j.run(ctx, q.sales); err != nil {
+	if err := j.run(ctx, sales); err != nil {
 		return fmt.Errorf("rebuild %d: %w", fence, err)
 	}
 	r.cfg.Changed(ctx, shard)
