@@ -11,9 +11,9 @@ import (
 )
 
 // Route returns a client that sends every command to the client that pick returns for its first key, and the commands
-// of a pipeline to each client together, and to all clients concurrently. The keys of a script, and those of a transaction, must belong to one
-// client. Connections of its own (Conn, Subscribe, Watch) and commands without a key fail. The caller closes the
-// clients; closing the returned one has no effect on them.
+// of a pipeline to each client together, and to all clients concurrently. The keys of a script, and those of a
+// transaction, must belong to one client. Connections of its own (Conn, Subscribe, Watch) and commands without a key
+// fail. The caller closes the clients; closing the returned one has no effect on them.
 //
 // A key is the first argument with a hash tag, "sluice:{tag}:...", which every key of package keyspace has.
 func Route(pick func(key string) Client) Client {
