@@ -23,7 +23,7 @@ func TestRedirectedCommandsQuerySeldom(t *testing.T) {
 		m := &master{finder: counted{&queries}}
 		for range 1000 {
 			m.lookAgain()
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 		if want := int(time.Second / lookInterval); queries != want {
 			t.Errorf("%d queries in a second, want %d", queries, want)
