@@ -38,12 +38,10 @@ const (
 	PaymentMismatch      Code = "payment-mismatch"
 )
 
-type info struct {
+var table = map[Code]struct {
 	status int
 	title  string
-}
-
-var table = map[Code]info{
+}{
 	BadRequest:           {400, "Bad request"},
 	Unauthorized:         {401, "Unauthorized"},
 	Forbidden:            {403, "Forbidden"},
