@@ -82,27 +82,13 @@ type orderStream struct {
 	buyer string
 	only  sale.OrderID // 0: all orders of the buyer
 
-	first    []update
+	first    []sale.Order
 	queued   bool                 // the order was in the queue when the stream began
 	reported map[sale.OrderID]int // rank of the last reported status
 }
 
-// update is the data of one event.
-type update struct {
-	OrderID   string      `json:"order_id"`
-	SaleID    string      `json:"sale_id"`
-	Status    sale.Status `json:"status"`
-	CreatedAt time.Time   `json:"created_at"`
-
-	id sale.OrderID
-}
-
-func updateOf(o sale.Order) update {
-	return update{o.ID.String(), o.SaleID, o.Status, o.CreatedAt(), o.ID}
-}
-
-func updateOfEvent(e events.Event) update {
-	return updateOf(sale.Order{ID: e.OrderID, SaleID: e.SaleID, Status: e.Status()})
+func orderOf(e events.Event) sale.Order {
+	return sale.Order{ID: e.OrderID, SaleID: e.SaleID, Status: e.Status()}
 }
 
 // begin collects the first updates: the events that the page has missed or, if they are not known, the current status
@@ -115,19 +101,16 @@ func (s *orderStream) begin(missed []events.Event, known bool) error {
 		}
 		s.queued = o.Status == sale.StatusQueued
 		if !known {
-			s.first = []update{updateOf(o)}
+			s.first = []sale.Order{o}
 		}
 	} else if !known {
-		orders, err := s.cfg.Orders.OrdersOfBuyer(s.reads.next(), s.buyer, initialOrders)
-		if err != nil {
+		var err error
+		if s.first, err = s.cfg.Orders.OrdersOfBuyer(s.reads.next(), s.buyer, initialOrders); err != nil {
 			return err
-		}
-		for _, o := range orders {
-			s.first = append(s.first, updateOf(o))
 		}
 	}
 	for _, e := range missed {
-		s.first = append(s.first, updateOfEvent(e))
+		s.first = append(s.first, orderOf(e))
 	}
 	return nil
 }
@@ -143,21 +126,21 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 	expired := time.NewTimer(max(lifetime, 0))
 	defer expired.Stop()
 	e.Retry()
-	for _, u := range s.first {
-		s.write(e, u)
+	for _, o := range s.first {
+		s.write(e, o)
 	}
 	s.first = nil
 	for e.Flush() == nil {
 		select {
 		case event := <-s.page.Events():
-			s.write(e, updateOfEvent(event))
+			s.write(e, orderOf(event))
 			for range len(s.page.Events()) { // further events are sent together with it
-				s.write(e, updateOfEvent(<-s.page.Events()))
+				s.write(e, orderOf(<-s.page.Events()))
 			}
 		case <-final:
 			final = nil
 			if o, err := s.findOrder(nil, s.cfg.Orders.Order, s.buyer, s.only); err == nil {
-				s.write(e, updateOf(o))
+				s.write(e, o)
 			}
 		case <-e.Beats:
 			if !e.Beat() {
@@ -178,18 +161,18 @@ var rank = map[sale.Status]int{
 	sale.StatusQueued: 1, sale.StatusDead: 2, sale.StatusCreated: 3, sale.StatusPaid: 4, sale.StatusCancelled: 5,
 }
 
-// write writes an update unless the page has this status or a later one.
-func (s *orderStream) write(e *httpserver.EventStream, u update) {
-	if s.only != 0 && u.id != s.only || rank[u.Status] <= s.reported[u.id] {
+// write writes the status of an order unless the page has this status or a later one.
+func (s *orderStream) write(e *httpserver.EventStream, o sale.Order) {
+	if s.only != 0 && o.ID != s.only || rank[o.Status] <= s.reported[o.ID] {
 		return
 	}
 	if len(s.reported) >= maxReported {
 		clear(s.reported)
 	}
-	s.reported[u.id] = rank[u.Status]
-	data, err := json.Marshal(u)
+	s.reported[o.ID] = rank[o.Status]
+	data, err := json.Marshal(orderJSON(sale.Order{ID: o.ID, SaleID: o.SaleID, Status: o.Status}))
 	if err != nil { // strings and a time: cannot fail
 		return
 	}
-	e.Event(events.ID(u.id, u.Status), "order", data)
+	e.Event(events.ID(o.ID, o.Status), "order", data)
 }
