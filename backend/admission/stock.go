@@ -26,7 +26,7 @@ type StockConfig struct {
 	// Server returns a client of the server that Client uses for a shard; nil if Client is that of one server.
 	Server func(keyspace.Shard) redisconn.Client
 	Space  keyspace.Space
-	// Claimer is needed to load and update sales with several segments.
+	// Claimer is required to load and update sales with several segments.
 	Claimer Claimer
 	// Mover proves that sales with several segments are sold out. If it is nil, their state is open while they are on.
 	Mover *spread.Mover
@@ -43,8 +43,6 @@ type Claimer interface {
 	// Allocations returns the allocations of a sale by segment.
 	Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error)
 }
-
-var errNoClaimer = errors.New("admission: StockConfig lacks Claimer, which sales with several segments need")
 
 // Stock keeps the sales in Redis that Admit reads. SQL is the source of truth, and Redis is derived from it. A Stock is
 // safe for concurrent use.
@@ -105,9 +103,6 @@ func (s *Stock) updateParts(ctx context.Context, def sale.Sale, parts []spread.P
 func (s *Stock) allocations(ctx context.Context, def sale.Sale) ([]spread.Allocation, error) {
 	if def.Spread < 2 {
 		return nil, nil
-	}
-	if s.cfg.Claimer == nil {
-		return nil, errNoClaimer
 	}
 	all, err := s.cfg.Claimer.Allocations(ctx, def.ID)
 	if err == nil && len(all) != def.Spread {
