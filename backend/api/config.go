@@ -28,15 +28,21 @@ type Config struct {
 	Orders   Orders
 	Dead     DeadLetters
 	Tokens   Verifier
+	Archived func(saleID string) bool // reports whether a sale that Redis does not hold is archived
+	Known    func(saleID string) bool // reports whether SQL has a sale that Redis does not hold
+	// Intact is called before Redis is read for an order. If Redis does not have the order, still is called. It reports
+	// whether the data of the order's shard is verified, and was not rebuilt since Intact was called: otherwise Redis may
+	// have lost the order.
+	Intact func(id sale.OrderID) (still func(ctx context.Context) bool)
+	// QueueFull returns the minimum Retry-After while the queue is full of the shard that has the home of the buyer.
+	QueueFull func(home spread.Part) time.Duration
 
-	Rows        Rows                     // reads the status of an order; nil: Orders
-	Limiter     UserLimiter              // nil: no per-user limit
-	Archived    func(saleID string) bool // reports whether a sale that Redis does not hold is archived; nil: none is
-	Known       func(saleID string) bool // reports whether SQL has a sale that Redis does not hold; nil: it has none
-	Callbacks   *payment.Verifier        // nil: payment callbacks are not configured and get 503
-	Details     Details                  // nil: sales have no picture and no description
-	Points      Points                   // nil: points are not configured and get 503
-	SaleChanges *salechange.Hub          // nil: event streams and edges learn of changes by polling
+	Rows        Rows              // reads the status of an order; nil: Orders
+	Limiter     UserLimiter       // nil: no per-user limit
+	Callbacks   *payment.Verifier // nil: payment callbacks are not configured and get 503
+	Details     Details           // nil: sales have no picture and no description
+	Points      Points            // nil: points are not configured and get 503
+	SaleChanges *salechange.Hub   // nil: event streams and edges learn of changes by polling
 
 	Live          *notify.Live           // nil: event streams of orders get 503
 	Subscriptions Subscriptions          // nil: Web Push is not configured and gets 503
@@ -48,14 +54,6 @@ type Config struct {
 	AdmitTimeout time.Duration
 	ReadTimeout  time.Duration // bound of one query of a store; 0: 1 s
 	MaxStreams   int           // open event streams of sales; 0: MaxStreams
-	// QueueFull returns the minimum Retry-After while the queue is full of the shard that has the home of the buyer; nil:
-	// 5 s.
-	QueueFull func(home spread.Part) time.Duration
-
-	// Intact is called before Redis is read for an order. If Redis does not have the order, still is called. It reports
-	// whether the data of the order's shard is verified, and was not rebuilt since Intact was called: otherwise Redis may
-	// have lost the order. nil: still returns true.
-	Intact func(id sale.OrderID) (still func(ctx context.Context) bool)
 
 	Metrics *Metrics          // nil: not exported
 	Server  httpserver.Config // BodyLimit is set by New
@@ -78,14 +76,6 @@ func (cfg *Config) setDefaults() {
 	cfg.SaleChanges = cmp.Or(cfg.SaleChanges, &salechange.Hub{})
 	if cfg.Rows == nil {
 		cfg.Rows = cfg.Orders
-	}
-	if cfg.Intact == nil {
-		cfg.Intact = func(sale.OrderID) func(context.Context) bool {
-			return func(context.Context) bool { return true }
-		}
-	}
-	if cfg.QueueFull == nil {
-		cfg.QueueFull = func(spread.Part) time.Duration { return 5 * time.Second }
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
@@ -120,7 +110,9 @@ func New(cfg Config) (*httpserver.Server, error) {
 }
 
 func newHandlers(cfg Config) (*handlers, error) {
-	required := []string{"Admitter", "Stock", "Finder", "Orders", "Dead", "Tokens"}
+	required := []string{
+		"Admitter", "Stock", "Finder", "Orders", "Dead", "Tokens", "Archived", "Known", "Intact", "QueueFull",
+	}
 	if cfg.Subscriptions != nil {
 		required = append(required, "PushKey", "CheckPushURL")
 	}

@@ -143,7 +143,7 @@ func (h *handlers) answer(c *fiber.Ctx, r admission.Request, d admission.Decisio
 		accepted(c, saleID, d.OrderID)
 		return nil
 	case sale.UnknownSale:
-		if h.cfg.Archived != nil && h.cfg.Archived(saleID) {
+		if h.cfg.Archived(saleID) {
 			return saleRefusals[sale.SaleClosed].problem
 		}
 		return h.unknownSale(saleID)

@@ -61,7 +61,7 @@ func (h *handlers) visibleSales() ([]admission.View, error) {
 // unknownSale returns the error for a sale that Redis does not hold: it does not exist, or Redis lost it and will be
 // restored.
 func (h *handlers) unknownSale(saleID string) error {
-	if h.cfg.Known != nil && h.cfg.Known(saleID) {
+	if h.cfg.Known(saleID) {
 		return fmt.Errorf("sale %s: %w: Redis does not have it, and SQL does", saleID, sale.ErrUnavailable)
 	}
 	return httpserver.ErrNoSale

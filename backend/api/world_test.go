@@ -13,6 +13,7 @@ import (
 	"sluice/backend/api/userlimit"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/web/buyer"
 	"sluice/backend/web/httpserver/servertest"
@@ -261,6 +262,8 @@ func (w *world) config(t testing.TB) Config {
 		Tokens:   tokentest.Key(t, secret),
 		Points:   fakePoints{},
 		Limiter:  w,
+		Archived: func(string) bool { return false }, Known: func(string) bool { return false },
+		QueueFull: func(spread.Part) time.Duration { return 5 * time.Second },
 		Intact: func(sale.OrderID) func(context.Context) bool {
 			return func(context.Context) bool { return !w.lost }
 		},

@@ -37,7 +37,12 @@ func startRealBackend(t *testing.T, m *market) *admission.Stock {
 		Orders:   storetest.Open(t, storetest.SQLite(t)),
 		Dead:     queue.Shards{queue.NewList(client, 0, queue.Config{})},
 		Tokens:   tokentest.Key(t, secret),
-		Server:   httpserver.Config{Log: slog.New(slog.DiscardHandler)},
+		Archived: func(string) bool { return false }, Known: func(string) bool { return false },
+		Intact: func(sale.OrderID) func(context.Context) bool {
+			return func(context.Context) bool { return true }
+		},
+		QueueFull: func(spread.Part) time.Duration { return 5 * time.Second },
+		Server:    httpserver.Config{Log: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
+	"sluice/backend/spread"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
 	"sluice/backend/web/buyer"
@@ -91,9 +92,14 @@ func startBackend(t *testing.T, rate string) *backend {
 		Tokens:   tokentest.Key(t, tokenSecret),
 		Limiter:  limiter,
 		Known:    service.Known,
-		Pages:    buyerPages(t),
-		Metrics:  api.NewMetrics(registry),
-		Server:   config,
+		Archived: service.Archived,
+		Intact: func(sale.OrderID) func(context.Context) bool {
+			return func(context.Context) bool { return true }
+		},
+		QueueFull: func(spread.Part) time.Duration { return 5 * time.Second },
+		Pages:     buyerPages(t),
+		Metrics:   api.NewMetrics(registry),
+		Server:    config,
 	})
 	if err != nil {
 		t.Fatal(err)
