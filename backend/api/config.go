@@ -50,28 +50,22 @@ type Config struct {
 	CheckPushURL  func(raw string) error // validates endpoints of browsers; required with Subscriptions
 	Pages         *buyer.Pages           // nil: no pages for browsers
 
-	// bound of one decision, which continues if the client disconnects; 0: 2 s
-	AdmitTimeout time.Duration
-	ReadTimeout  time.Duration // bound of one query of a store; 0: 1 s
-	MaxStreams   int           // open event streams of sales; 0: MaxStreams
-
-	Metrics *Metrics          // nil: not exported
-	Server  httpserver.Config // BodyLimit is set by New
+	MaxStreams int               // open event streams of sales; 0: MaxStreams
+	Metrics    *Metrics          // nil: not exported
+	Server     httpserver.Config // BodyLimit is set by New
 }
 
 // MaxStreams is the default bound on open event streams of sales per process.
 const MaxStreams = 10_000
 
 const (
-	bodyLimit           = 16 << 10
-	defaultAdmitTimeout = 2 * time.Second
-	defaultReadTimeout  = time.Second
-	maxWaiting          = 10_000 // requests with ?wait
+	bodyLimit    = 16 << 10
+	admitTimeout = 2 * time.Second // of one decision, which continues if the client disconnects
+	readTimeout  = time.Second     // of one query of a store
+	maxWaiting   = 10_000          // requests with ?wait
 )
 
 func (cfg *Config) setDefaults() {
-	cfg.AdmitTimeout = cmp.Or(cfg.AdmitTimeout, defaultAdmitTimeout)
-	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, defaultReadTimeout)
 	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, MaxStreams)
 	cfg.SaleChanges = cmp.Or(cfg.SaleChanges, &salechange.Hub{})
 	if cfg.Rows == nil {
@@ -125,7 +119,7 @@ func newHandlers(cfg Config) (*handlers, error) {
 	s := httpserver.New(cfg.Server)
 	h := &handlers{
 		Server: s, cfg: cfg, metrics: cfg.Metrics,
-		admit: deadlines{timeout: cfg.AdmitTimeout}, reads: deadlines{timeout: cfg.ReadTimeout},
+		admit: deadlines{timeout: admitTimeout}, reads: deadlines{timeout: readTimeout},
 		bypass:  newBypassLists(cfg.Stock, s.Now),
 		waiters: newOrderWaiters(cfg.Orders, cfg.Dead, maxWaiting, s.Serving()),
 		details: newDetailsCache(cfg.Details, s.Now),

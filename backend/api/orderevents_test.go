@@ -56,8 +56,8 @@ func serveLive(t *testing.T, limits notify.LiveConfig) *livePages {
 	live := notify.NewLive(client, keyspace.Space{}, limits)
 	w := newWorld()
 	cfg := w.config(t)
-	cfg.Live, cfg.ReadTimeout = live, 10*time.Second
-	s := serve(t, cfg)
+	cfg.Live = live
+	s := serve(t, cfg, func(h *handlers) { h.reads.timeout = 10 * time.Second })
 	testenv.Run(t, live.Run)
 	return &livePages{s, w, client, 0}
 }

@@ -395,15 +395,15 @@ func TestDecisionHasItsOwnDeadline(t *testing.T) {
 		<-ctx.Done()
 		return admission.Decision{}, fmt.Errorf("admit: %w", ctx.Err())
 	})
-	cfg.AdmitTimeout = 50 * time.Millisecond
-	s := serve(t, cfg)
+	const timeout = 50 * time.Millisecond
+	s := serve(t, cfg, func(h *handlers) { h.admit.timeout = timeout })
 	called := time.Now()
 	a := s.buy(t, "ann")
 	servertest.WantProblem(t, a, 503, "temporarily-unavailable")
-	if got := <-decision; got.deadline.Before(called.Add(cfg.AdmitTimeout)) ||
-		got.deadline.After(got.entered.Add(cfg.AdmitTimeout)) {
+	if got := <-decision; got.deadline.Before(called.Add(timeout)) ||
+		got.deadline.After(got.entered.Add(timeout)) {
 		t.Errorf("called at %v, entered at %v, deadline at %v; want %v for the decision",
-			called, got.entered, got.deadline, cfg.AdmitTimeout)
+			called, got.entered, got.deadline, timeout)
 	}
 }
 

@@ -287,11 +287,14 @@ type site struct {
 	handlers *handlers
 }
 
-func serve(t testing.TB, cfg Config) *site {
+func serve(t testing.TB, cfg Config, change ...func(*handlers)) *site {
 	t.Helper()
 	h, err := newHandlers(cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, change := range change {
+		change(h)
 	}
 	return &site{servertest.Serve(t, h.Server), h}
 }
