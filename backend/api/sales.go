@@ -29,7 +29,9 @@ func (h *handlers) showSale(c *fiber.Ctx) (any, error) {
 func (h *handlers) listSales(*fiber.Ctx) (any, error) {
 	views, err := h.visibleSales()
 	list := httpserver.Bodies(views, saleJSON)
-	slices.SortFunc(list, func(a, b client.Sale) int { return cmp.Or(a.OpensAt.Compare(b.OpensAt), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list, func(a, b client.Sale) int {
+		return cmp.Or(a.OpensAt.Compare(b.OpensAt), cmp.Compare(a.ID, b.ID))
+	})
 	return map[string]any{"sales": list}, err
 }
 
