@@ -10,8 +10,8 @@ import (
 
 const inNamespace = "SLUICE_TEST_TIME_NAMESPACE"
 
-// The clock of leases counts the time for which the machine was suspended: other edges may spend slots meanwhile. Here a
-// namespace adds that time.
+// The clock of leases counts the time for which the machine was suspended: other edges may spend slots meanwhile. Here
+// a namespace adds that time.
 func TestNowCountsSuspendedTime(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		if out, err := exec.Command("unshare", "--time", "--boottime", "1000", "true").CombinedOutput(); err != nil {
