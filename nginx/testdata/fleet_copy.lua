@@ -53,7 +53,7 @@ function _M.new(hooks)
     sleep = hooks.sleep,
     socket = { tcp = tcp },
     timer = {
-      at = function(_, f) table.insert(world.polls, f) end,
+      at = function(_, f) table.insert(world.polls, f) return true end,
       every = function(_, f) world.sweep = f end,
     },
   }, { __index = ngx })

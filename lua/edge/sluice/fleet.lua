@@ -20,9 +20,11 @@ local KEEP, KEEP_IDLE = 120000000, 10000000
 local SWEPT = 500 -- clients between two pauses of a sweep: they take a worker about a millisecond
 local CONNECT, SEND, READ = 500, 500, 2000 -- ms
 local IDLE, POOL = 30000, 4 -- of connections to `sluice edge`: ms, connections of one worker
+local MAX_POLLS = 200 -- leases in the background of one worker: nginx runs at most 256 of its timers at a time
 local UNAVAILABLE = "no lease of the fleet's limit"
 
 local dict, buckets, socket
+local polls = 0 -- leases in the background that are in progress
 local touched = {} -- by key of the dict: { rule, client } of this worker
 
 local _M = {}
@@ -101,6 +103,15 @@ local function lease(rule, client, key, lanes, slots)
   return now ~= nil
 end
 
+-- poll(rule, client, key, lanes, slots): leases in the background
+local function poll(...)
+  local ok, err = pcall(lease, ...)
+  polls = polls - 1
+  if not ok then
+    error(err, 0)
+  end
+end
+
 -- decide(rule, client) -> true, the slot as a string; false, wait; or nil: unavailable. It may yield.
 local function decide(rule, client)
   local key = rule.fleet_line .. client
@@ -114,7 +125,7 @@ local function decide(rule, client)
       bucket.see(now)
     end
     local what, wait, lanes, slots = bucket.take(rule, now)
-    local calls = lanes and not dict:get("down")
+    local calls = lanes and not dict:get("down") and (what ~= "refuse" or polls < MAX_POLLS)
     if calls then
       bucket.begin_lease(now)
     end
@@ -126,8 +137,8 @@ local function decide(rule, client)
     elseif what == "admit" then
       return true, bucket.spent_slot()
     elseif what == "refuse" then
-      if calls then
-        timer_at(0, function() lease(rule, client, key, lanes, slots) end)
+      if calls and timer_at(0, function() poll(rule, client, key, lanes, slots) end) then
+        polls = polls + 1
       end
       return false, wait
     elseif what == "wait" then
