@@ -8,10 +8,12 @@ import (
 )
 
 // tokenCache stores valid tokens, because a verification takes at least twenty times as long as a lookup.
-// It has a fixed size. A new token replaces an older one of its group. Safe for concurrent use.
+// It has a fixed size and is allocated with the first token. A new token replaces an older one of its group. Safe for
+// concurrent use.
 type tokenCache struct {
 	seed   maphash.Seed
-	groups []tokenGroup
+	size   int                          // of groups
+	groups atomic.Pointer[[]tokenGroup] // nil before the first token
 }
 
 // tokenGroup holds tokens with the same low bits of the hash. It fills one cache line, so that a lookup reads little
@@ -35,16 +37,20 @@ const (
 
 // newTokenCache returns a cache of size tokens, a power of two.
 func newTokenCache(size int) *tokenCache {
-	return &tokenCache{maphash.MakeSeed(), make([]tokenGroup, size/groupSize)}
+	return &tokenCache{seed: maphash.MakeSeed(), size: size / groupSize}
 }
 
-func (c *tokenCache) group(raw string) (uint64, *tokenGroup) {
+func (c *tokenCache) group(groups []tokenGroup, raw string) (uint64, *tokenGroup) {
 	hash := maphash.String(c.seed, raw)
-	return hash, &c.groups[hash&uint64(len(c.groups)-1)]
+	return hash, &groups[hash&uint64(len(groups)-1)]
 }
 
 func (c *tokenCache) find(raw string) (claims, bool) {
-	hash, group := c.group(raw)
+	groups := c.groups.Load()
+	if groups == nil {
+		return claims{}, false
+	}
+	hash, group := c.group(*groups, raw)
 	for i := range group {
 		if group[i].hash.Load() != hash {
 			continue
@@ -60,7 +66,11 @@ func (c *tokenCache) add(raw string, verified claims) {
 	if len(raw) > maxCachedToken {
 		return
 	}
-	hash, group := c.group(raw)
+	if c.groups.Load() == nil {
+		groups := make([]tokenGroup, c.size)
+		c.groups.CompareAndSwap(nil, &groups)
+	}
+	hash, group := c.group(*c.groups.Load(), raw)
 	group.add(hash, &cachedToken{raw: strings.Clone(raw), claims: verified})
 }
 

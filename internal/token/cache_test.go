@@ -97,10 +97,11 @@ func TestCachedTokensExpire(t *testing.T) {
 	}
 	// Hashes may collide.
 	cache := keys.Set().cache
-	hash, _ := cache.group(raw)
-	for i := range cache.groups {
-		for j := range cache.groups[i] {
-			entry := &cache.groups[i][j]
+	groups := *cache.groups.Load()
+	hash, _ := cache.group(groups, raw)
+	for i := range groups {
+		for j := range groups[i] {
+			entry := &groups[i][j]
 			entry.hash.Store(hash)
 			entry.token.Store(&cachedToken{raw: "another", claims: claims{subject: "eve", expires: maxDate}})
 		}
