@@ -11,9 +11,9 @@ import (
 )
 
 // Explain returns an error that explains why a token is rejected, or nil for a valid one. Unlike the errors of Verify,
-// its errors quote the token, so only the token's holder should see them.
+// its errors quote the token, so only the token's holder should see them. It does not use the caches.
 func (s *Set) Explain(raw string) error {
-	_, _, err := s.verify(raw)
+	_, _, err := s.verify(raw, false)
 	if err == nil {
 		return nil
 	}
@@ -48,7 +48,7 @@ func unverified(raw string) (header, claims map[string]any) {
 		if i >= len(segments) {
 			return nil
 		}
-		text, err := decodeStrictly(segments[i])
+		text, err := decodeStrictly(nil, segments[i])
 		if err != nil {
 			return nil
 		}

@@ -28,7 +28,8 @@ func Verifies(jwk, text string, signature []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return newVerifyKey(keys[0].name, keys[0].public).verifies(text, encoded(signature)), nil
+	key := newVerifyKey(keys[0].name, keys[0].public)
+	return key.verify(key.pool.Get().(*scratch), text, encoded(signature)), nil
 }
 
 // Signed reports whether a token has valid segments, and a header and a signature for one of the keys of a JWK Set. Its
@@ -42,7 +43,7 @@ func Signed(keys, raw string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, _, err = set.verify(raw)
+	_, _, err = set.verify(raw, true)
 	if err == nil || errors.Is(err, errUnknownKey) || errors.Is(err, errSignature) ||
 		strings.Contains(err.Error(), "three segments") || strings.Contains(err.Error(), "not base64url") ||
 		strings.HasPrefix(err.Error(), "header") {

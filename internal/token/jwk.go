@@ -199,7 +199,7 @@ func (k *jwk) bytes(member string) []byte {
 	if !ok || text == "" {
 		return nil
 	}
-	b, err := decodeStrictly(text)
+	b, err := decodeStrictly(nil, text)
 	if err != nil {
 		return nil
 	}

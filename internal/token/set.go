@@ -1,7 +1,6 @@
 package token
 
 import (
-	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -23,11 +22,12 @@ type Set struct {
 	source  []*jwk   // without the secret
 	private []string // names of keys with a private part, which verifiers do not need and should not have
 	skipped []string
-	cache   *tokenCache
+	cache   *tokenCache // nil: tokens are not cached
+	secrets bool        // tokens signed with a secret are cached as well
 	expect  Expect
 	now     func() time.Time
 
-	// headers maps encoded headers of signed tokens to their keys. Issuers use few different headers. Writers hold mu.
+	// headers maps encoded headers of valid tokens to their keys. Issuers use few different headers. Writers hold mu.
 	mu      sync.Mutex
 	headers atomic.Pointer[map[string]*verifyKey]
 }
@@ -45,14 +45,19 @@ var errUnknownKey = errors.New("there is no key of this kid and alg")
 // newSet returns a set of keys. A secret that is not empty is added as the HS256 key without a kid. Without a secret,
 // keys must not be nil.
 func newSet(secret string, keys []*jwk, o Options) (*Set, error) {
-	s := &Set{keys: map[name]*verifyKey{}, source: keys, expect: o.Expect, now: o.Now,
-		cache: newTokenCache(cmp.Or(o.Cache, cacheSize))}
+	s := &Set{keys: map[name]*verifyKey{}, source: keys, expect: o.Expect, now: o.Now, secrets: o.Cache > 0}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	if s.secrets {
+		s.cache = newTokenCache(o.Cache)
 	}
 	s.headers.Store(&map[string]*verifyKey{})
 	for _, k := range keys {
 		s.keys[k.name] = newVerifyKey(k.name, k.public)
+		if k.alg != HS256 && s.cache == nil {
+			s.cache = newTokenCache(cacheSize)
+		}
 		if k.hasPrivate() {
 			s.private = append(s.private, k.String())
 		}
@@ -108,7 +113,7 @@ func (s *Set) Verify(raw string) (sub string, err error) {
 // VerifyUntil returns the verified subject and the expiry of the token, for callers with a cache. The results do not
 // share memory with raw.
 func (s *Set) VerifyUntil(raw string) (sub string, expires time.Time, err error) {
-	if sub, expires, err = s.verify(raw); err != nil {
+	if sub, expires, err = s.verify(raw, true); err != nil {
 		return "", time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return sub, expires, nil
@@ -117,6 +122,9 @@ func (s *Set) VerifyUntil(raw string) (sub string, expires time.Time, err error)
 // Cached returns the subject of a token that was verified before and is still valid. It costs much less than Verify.
 // Call Verify if ok is false.
 func (s *Set) Cached(raw string) (sub string, ok bool) {
+	if s.cache == nil {
+		return "", false
+	}
 	c, found := s.cache.find(raw)
 	return c.subject, found && s.checkTime(c) == nil
 }
@@ -135,53 +143,48 @@ func (s *Set) checkTime(c claims) error {
 
 var errExpired, errNotYet = errors.New("expired"), errors.New("not valid yet")
 
-func (s *Set) verify(raw string) (sub string, expires time.Time, err error) {
-	c, cached := s.cache.find(raw)
-	if !cached {
-		if c, err = s.read(raw); err != nil {
+// verify verifies a token. fast enables the caches and the fast path for plain claims, which do not change the result.
+func (s *Set) verify(raw string, fast bool) (string, time.Time, error) {
+	first, last := strings.IndexByte(raw, '.'), strings.LastIndexByte(raw, '.')
+	if len(raw) > maxLen || first < 0 || first == last || strings.IndexByte(raw[first+1:last], '.') >= 0 {
+		return "", time.Time{}, fmt.Errorf("not three segments of at most %d bytes", maxLen)
+	}
+	header := raw[:first]
+	key := (*s.headers.Load())[header]
+	known := fast && key != nil
+	if !known {
+		var err error
+		if key, err = s.keyFor(header); err != nil {
+			return "", time.Time{}, err
+		}
+	}
+	cacheable := fast && (s.secrets || key.alg != HS256)
+	var c claims
+	var found bool
+	if cacheable && known {
+		c, found = s.cache.find(raw)
+	}
+	if !found {
+		var err error
+		if c, err = key.read(raw, first, last, fast, s.expect); err != nil {
 			return "", time.Time{}, err
 		}
 	}
 	if err := s.checkTime(c); err != nil {
 		return "", time.Time{}, err
 	}
-	if !cached {
+	if !known {
+		s.cacheHeader(header, key)
+	}
+	if cacheable && !found {
 		s.cache.add(raw, c)
 	}
 	return c.subject, date(c.expires), nil
 }
 
-// read returns the claims of a token with a valid signature.
-func (s *Set) read(raw string) (claims, error) {
-	segments := strings.SplitN(raw, ".", 4)
-	if len(raw) > maxLen || len(segments) != 3 {
-		return claims{}, fmt.Errorf("not three segments of at most %d bytes", maxLen)
-	}
-	header := segments[0]
-	key := (*s.headers.Load())[header]
-	known := key != nil
-	if !known {
-		var err error
-		if key, err = s.keyFor(header); err != nil {
-			return claims{}, err
-		}
-	}
-	if !key.verifies(raw[:len(raw)-len(segments[2])-1], segments[2]) {
-		return claims{}, errSignature
-	}
-	if !known {
-		s.cacheHeader(header, key)
-	}
-	text, err := decodeStrictly(segments[1])
-	if err != nil {
-		return claims{}, err
-	}
-	return readClaims(text, s.expect)
-}
-
 // keyFor parses a header and returns the key that it names.
 func (s *Set) keyFor(segment string) (*verifyKey, error) {
-	text, err := decodeStrictly(segment)
+	text, err := decodeStrictly(nil, segment)
 	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
@@ -213,14 +216,14 @@ func (s *Set) cacheHeader(header string, key *verifyKey) {
 
 var strict = base64.RawURLEncoding.Strict()
 
-// decodeStrictly decodes a segment. It accepts only the canonical encoding; the strict decoder of the library ignores
-// line breaks.
-func decodeStrictly(segment string) ([]byte, error) {
-	text, err := strict.DecodeString(segment)
+// decodeStrictly appends the decoded segment. It accepts only the canonical encoding; the strict decoder of the library
+// ignores line breaks.
+func decodeStrictly(to []byte, segment string) ([]byte, error) {
+	to, err := strict.AppendDecode(to, []byte(segment))
 	if err != nil || strings.ContainsAny(segment, "\r\n") {
 		return nil, errors.New("not base64url")
 	}
-	return text, nil
+	return to, nil
 }
 
 // types lists the types of tokens, in lower case: JWT, and access tokens of RFC 9068.

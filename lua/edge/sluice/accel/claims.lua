@@ -1,7 +1,7 @@
 -- Reads claims of the plainest form for accel/jws.lua, for which sluice/json.lua takes about twenty times as long:
 -- members of printable ASCII without spaces between them and without escapes, fractions or signs; the values are texts
--- or whole numbers. json.lua reads the same from them (TestPlainClaimsAreReadAsByStrictReader). All other claims are
--- left to the plain module, sluice/token/claims.lua.
+-- or whole numbers. json.lua reads the same from them (TestPlainClaimsAreReadAsByStrictReader), as does
+-- internal/token/plain.go. All other claims are left to the plain module, sluice/token/claims.lua.
 --
 -- It relies on LuaJIT's trace compiler: it has no loop, so that one trace covers it. Functions of the C library contain
 -- the loops.
