@@ -122,7 +122,7 @@ func (c *certificate) config() *tls.Config {
 // reloadCertificate applies changed files. Invalid ones are logged once, and the previous certificate stays in use.
 func (g *Gateway) reloadCertificate() {
 	c := g.certificate
-	if c == nil || isPipe(c.certPath) || isPipe(c.keyPath) {
+	if c == nil || reload.IsPipe(c.certPath) || reload.IsPipe(c.keyPath) {
 		return
 	}
 	switch changed, err := c.read(); {
@@ -131,10 +131,4 @@ func (g *Gateway) reloadCertificate() {
 	case changed:
 		g.log.Info("certificate reloaded")
 	}
-}
-
-// isPipe reports whether a file can be read only once. Another read of it could block without end.
-func isPipe(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode()&os.ModeNamedPipe != 0
 }

@@ -16,24 +16,6 @@ import (
 	"sluice/test/testenv"
 )
 
-// countReads counts the sales that FindOrder reads.
-type countReads struct{ n int }
-
-func (*countReads) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*countReads) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (w *countReads) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			if cmd.Name() == "hget" {
-				w.n++
-			}
-		}
-		return next(ctx, cmds)
-	}
-}
-
 // With many sales, FindOrder reads one sale for an order with a cached sale.
 func TestFindOrderReadsOnlyTheCachedSale(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
@@ -48,18 +30,25 @@ func TestFindOrderReadsOnlyTheCachedSale(t *testing.T) {
 		}
 		known := h.want(t, "s7", "ann", "k", sale.Accepted).OrderID
 		found := h.want(t, "s8", "ann", "k2", sale.Accepted).OrderID
-		w := &countReads{}
-		addHook(c, w)
+		reads := 0
+		addHook(c, redisconn.Around(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+			for _, cmd := range cmds {
+				if cmd.Name() == "hget" {
+					reads++
+				}
+			}
+			return next(ctx, cmds)
+		}))
 		find := func(buyer string, id sale.OrderID, saleID string, least, most int) {
 			t.Helper()
-			w.n = 0
+			reads = 0
 			o, err := h.FindOrder(ctx, buyer, id)
 			if saleID == "" && !errors.Is(err, sale.ErrNotFound) ||
 				saleID != "" && (err != nil || o.SaleID != saleID || o.Buyer != buyer || o.Slot != 1) {
 				t.Errorf("order %s of buyer %s: %+v, %v", id, buyer, o, err)
 			}
-			if w.n < least || w.n > most {
-				t.Errorf("%d sales were read, want %d to %d", w.n, least, most)
+			if reads < least || reads > most {
+				t.Errorf("%d sales were read, want %d to %d", reads, least, most)
 			}
 		}
 		find("bob", known, "", many, many)

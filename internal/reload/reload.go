@@ -1,6 +1,8 @@
 // Package reload detects changes of files that a process reads repeatedly.
 package reload
 
+import "os"
+
 // Detector compares the content of a file with that of the last read. It does not use the modification time or size:
 // a file may be replaced by one with an old time, or change twice within the resolution of the file system. The zero
 // value is ready for use. Not safe for concurrent use.
@@ -21,4 +23,10 @@ func (d *Detector) Changed(text []byte, err error) bool {
 	}
 	d.called, d.text, d.failed = true, string(text), failed
 	return true
+}
+
+// IsPipe reports whether a file is a named pipe, which can be read only once: another read of it may block without end.
+func IsPipe(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&os.ModeNamedPipe != 0
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -179,6 +180,31 @@ func replace(t testing.TB, path, text string) {
 
 // The documented steps of a key rotation: valid tokens are accepted at every step, and tokens of the old key are
 // rejected after the last one.
+// A pipe gives the keys once. Another read of it would block, also when the process stops.
+func TestKeysOfAPipeAreReadOnce(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "keys.json")
+	text, err := os.ReadFile(tokentest.New().File(t))
+	if err := errors.Join(err, syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() { written <- os.WriteFile(pipe, text, 0) }()
+	keys, err := token.Open(pipe, "", token.Options{})
+	if err := errors.Join(err, <-written); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() { _, err := keys.Reload(); read <- err }()
+	select {
+	case err := <-read:
+		if err != nil || len(keys.Set().Names()) == 0 {
+			t.Errorf("%v, keys %v", err, keys.Set().Names())
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("Reload blocks")
+	}
+}
+
 func TestRotation(t *testing.T) {
 	before, old := tokentest.Generate(token.HS256, "before")
 	after, next := tokentest.Generate(token.EdDSA, "after")
