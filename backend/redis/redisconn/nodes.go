@@ -120,7 +120,7 @@ func (s *Server) Credentials() (user, password string) {
 //
 // Each command follows ASKING. That is not done by a hook of c itself, because ASKING must not precede AUTH.
 func Importing(c Client) Client {
-	ask := func(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+	send := func(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
 		pipe := c.Pipeline()
 		for _, cmd := range cmds {
 			pipe.Do(ctx, "ASKING")
@@ -131,5 +131,5 @@ func Importing(c Client) Client {
 		_, err := pipe.Exec(ctx)
 		return err
 	}
-	return hooked(Addr(c), ask)
+	return hooked(Addr(c), send)
 }
