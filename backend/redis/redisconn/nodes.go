@@ -118,7 +118,7 @@ func (s *Server) Credentials() (user, password string) {
 // Importing returns a client for the keys of a slot that a node imports: the node executes its commands although the
 // slot still belongs to another node. The caller closes c.
 //
-// Each command follows ASKING. That is not done by a hook of c itself, because ASKING must not precede AUTH.
+// A permission precedes each command. A hook of c itself cannot send it, because the permission must not precede AUTH.
 func Importing(c Client) Client {
 	send := func(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
 		pipe := c.Pipeline()
