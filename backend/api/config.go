@@ -42,7 +42,7 @@ type Config struct {
 	Callbacks   *payment.Verifier // nil: payment callbacks are not configured and get 503
 	Details     Details           // nil: sales have no picture and no description
 	Points      Points            // nil: points are not configured and get 503
-	SaleChanges *salechange.Hub   // nil: event streams and edges learn of changes by polling
+	SaleChanges *salechange.Hub   // nil: event streams and edges poll
 
 	Live          *notify.Live           // nil: event streams of orders get 503
 	Subscriptions Subscriptions          // nil: Web Push is not configured and gets 503
