@@ -77,8 +77,8 @@ func ReadFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxFile+1))
 }
 
-// Reload reads the file again if it has changed, except a pipe, which Open has read. If it is invalid, the previous keys
-// stay in use, and the error is returned once. Not safe for concurrent calls. Follow calls it.
+// Reload reads the file again if it has changed, except a pipe, which Open has read. If it is invalid, the previous
+// keys stay in use, and the error is returned once. Not safe for concurrent calls. Follow calls it.
 func (k *Keys) Reload() (changed bool, err error) {
 	if k.path == "" || k.remote != nil || k.set.Load() != nil && reload.IsPipe(k.path) {
 		return false, nil
