@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -24,8 +25,9 @@ type try struct {
 	verdict  verdict
 }
 
-// flood sends requests over this number of connections for this time, while meanwhile runs. refusal is the status of a
-// refusal. Errors of connections count only if there may be none.
+// flood sends requests over this number of connections for this time, while meanwhile runs. On a machine that is too
+// busy for the load, it continues until a request is refused, for up to a minute. refusal is the status of a refusal.
+// Errors of connections count only if there may be none.
 func flood(
 	t *testing.T,
 	url string,
@@ -37,13 +39,14 @@ func flood(
 	t.Helper()
 	var mu sync.Mutex
 	var clients sync.WaitGroup
+	var refusals atomic.Int64
 	start := time.Now()
 	for range connections {
 		clients.Go(func() {
 			client := &http.Client{Transport: &http.Transport{}}
 			defer client.CloseIdleConnections()
 			var own []try
-			for time.Since(start) < lasts {
+			for time.Since(start) < lasts || refusals.Load() == 0 && time.Since(start) < time.Minute {
 				if len(own)%20 == 19 {
 					client.CloseIdleConnections() // the next one may go to the other worker
 				}
@@ -61,6 +64,7 @@ func flood(
 					response.Body.Close()
 					if one.verdict = admitted; response.StatusCode == refusal {
 						one.verdict = refused
+						refusals.Add(1)
 					} else if response.StatusCode != http.StatusOK {
 						t.Errorf("status %d", response.StatusCode)
 					}

@@ -18,7 +18,8 @@ var (
 		"Refund it at the payment provider; to sell its unit again, restock the sale.")
 	errNoRowHere = httpserver.NewProblem(problem.NotFound,
 		"There is no such order in SQL. A queued order is written soon; cancel a dead order under /admin/v1/dead.")
-	errNoRefund = httpserver.NewProblem(problem.Conflict, "This payment paid an order, so there is nothing to refund.")
+	errNoPayment = httpserver.NewProblem(problem.NotFound, "There is no such payment.")
+	errNoRefund  = httpserver.NewProblem(problem.Conflict, "This payment paid an order, so there is nothing to refund.")
 )
 
 func (h *handlers) addOrders() {
@@ -123,5 +124,5 @@ func (h *handlers) settlePayment(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	settled, err := h.cfg.Store.SettleRefund(ctx, number, note)
-	return paymentJSON(settled), translate(err, httpserver.ErrNotFound, errNoRefund)
+	return paymentJSON(settled), translate(err, errNoPayment, errNoRefund)
 }
