@@ -5,13 +5,15 @@ local reader = require "sluice.policy.reader"
 local read_source = require "sluice.policy.source"
 local syntax = require "sluice.policy.syntax"
 
+local find = string.find
+
 local _M = {}
 
 -- line_of(path, value, line, lines) -> the line of a part of a value, such as "rules.2.rate", or of the nearest part
 -- around it
 local function line_of(path, value, line, lines)
   for name in path:gmatch("[^.]+") do
-    local key = tonumber(name) or name
+    local key = find(name, "^%d") and tonumber(name) or name -- tonumber("inf") is a number, too
     local inner = lines[value] and lines[value][key]
     if not inner then
       break
