@@ -133,7 +133,7 @@ local function set_burst(rule, t, at, wrong)
     wrong(at .. ".burst", "burst must be a whole number from 0 to %d, and is %.14g", MAX_BURST, value)
     value = 0
   end
-  rule.burst = value
+  rule.burst = value + 0 -- not -0
 end
 
 -- The state of a bucket must stay a whole number.
