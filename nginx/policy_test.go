@@ -57,6 +57,8 @@ func TestBothEdgesReportTheSameErrorOfALine(t *testing.T) {
 		`name = "a", key = "Ip", rate = 5, burst = -1, match = 5, delay = 5, mode = 5`,
 		`name = "a", key = "ip", rate = "1r/s", match = { method = "get", path = 5 }`,
 		`name = "a", key = "ip", rate = "1r/s", ipv6_prefix = 5, on_error = 5, scope = 5`,
+		"name = \"\xff\"",
+		`name = "` + strings.Repeat("ü", 21) + `"`,
 	} {
 		source := "return { rules = { { " + fields + " } } }"
 		theirs := policyError(source)
@@ -142,6 +144,7 @@ func TestBothEdgesAgreeOnAnyPolicy(t *testing.T) {
 		`"\\q"`,
 		`"\\300"`,
 		`"ü"`,
+		"\"\xff\"",
 		`""`,
 		"[[a]]",
 		"[==[\na]==]",

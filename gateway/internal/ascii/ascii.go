@@ -1,10 +1,7 @@
 // Package ascii handles ASCII text, most of it without allocations.
 package ascii
 
-import (
-	"strings"
-	"unsafe"
-)
+import "unsafe"
 
 // String returns b as a string without a copy. The string is valid only until b changes.
 func String(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
@@ -62,12 +59,13 @@ func HexDigit(c byte) byte {
 	return 0xff
 }
 
-// ReplaceControls returns s with each control character replaced.
-func ReplaceControls(s string, by rune) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return by
+// ReplaceControls returns s with each control character replaced. Other bytes stay, also those that are not UTF-8.
+func ReplaceControls(s string, by byte) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c < ' ' || c == 0x7f {
+			b[i] = by
 		}
-		return r
-	}, s)
+	}
+	return string(b)
 }
