@@ -44,7 +44,11 @@ type token struct {
 	line int
 }
 
-const maxDepth = 100 // tables within tables: the parser is recursive
+// LuaJIT compiles no more locals, and no deeper tables besides so many.
+const (
+	maxLocals = 200
+	maxDepth  = 40 // tables within tables
+)
 
 var (
 	tokenForm  = regexp.MustCompile(`^(?:-?\.?[0-9][0-9A-Za-z_.]*|[A-Za-z_][A-Za-z0-9_]*|[!-~])`)
@@ -113,7 +117,10 @@ func (p *parser) unexpected(t token, hint string) {
 }
 
 func (p *parser) policy() value {
-	for p.token.text == "local" {
+	for n := 1; p.token.text == "local"; n++ {
+		if n > maxLocals {
+			p.fail(p.token.line, "more than %d locals: write values where they are used", maxLocals)
+		}
 		p.next()
 		name := p.take()
 		if !name.isName() || p.token.text != "=" {

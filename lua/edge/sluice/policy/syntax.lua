@@ -6,7 +6,8 @@ local quote = require "sluice.policy.quote"
 local byte, find, match, sub = string.byte, string.find, string.match, string.sub
 
 local MAX_SIZE = 64 * 1024 -- bytes of source
-local MAX_DEPTH = 100      -- tables within tables: the parser is recursive
+-- LuaJIT compiles no more locals, and no deeper tables besides so many.
+local MAX_LOCALS, MAX_DEPTH = 200, 40
 
 local _M = {}
 
@@ -189,7 +190,13 @@ end
 -- policy(p) -> the returned value, and the line of the return
 local function policy(p)
   next_token(p)
-  while skip(p, "local") do
+  local defined = 0
+  while p.token.text == "local" do
+    defined = defined + 1
+    if defined > MAX_LOCALS then
+      fail(p.token.line, "more than %d locals: write values where they are used", MAX_LOCALS)
+    end
+    next_token(p)
     local name = take(p)
     if not (is_name(name) and skip(p, "=")) then
       unexpected(name, "a local is written as local burst = 40")
