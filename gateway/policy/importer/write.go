@@ -71,23 +71,9 @@ func writeRule(b *bytes.Buffer, r policy.Rule) {
 	b.WriteString(" }")
 }
 
-// quote returns a Lua string.
+// quote returns a string of a policy. What that cannot contain becomes "?", which is valid in no field.
 func quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case c < ' ' || c >= 0x7f:
-			fmt.Fprintf(&b, "\\%03d", c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
+	return `"` + strings.NewReplacer(`"`, "?", `\`, "?").Replace(ascii.ReplaceControls(s, '?')) + `"`
 }
 
 // comment returns text that ends within its line.
