@@ -178,8 +178,6 @@ func replace(t testing.TB, path, text string) {
 	}
 }
 
-// The documented steps of a key rotation: valid tokens are accepted at every step, and tokens of the old key are
-// rejected after the last one.
 // A pipe gives the keys once. Another read of it would block, also when the process stops.
 func TestKeysOfAPipeAreReadOnce(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "keys.json")
@@ -205,6 +203,8 @@ func TestKeysOfAPipeAreReadOnce(t *testing.T) {
 	}
 }
 
+// The documented steps of a key rotation: valid tokens are accepted at every step, and tokens of the old key are
+// rejected after the last one.
 func TestRotation(t *testing.T) {
 	before, old := tokentest.Generate(token.HS256, "before")
 	after, next := tokentest.Generate(token.EdDSA, "after")
