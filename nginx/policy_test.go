@@ -57,6 +57,9 @@ func TestBothEdgesReportTheSameErrorOfALine(t *testing.T) {
 		`name = "a", key = "Ip", rate = 5, burst = -1, match = 5, delay = 5, mode = 5`,
 		`name = "a", key = "ip", rate = "1r/s", match = { method = "get", path = 5 }`,
 		`name = "a", key = "ip", rate = "1r/s", ipv6_prefix = 5, on_error = 5, scope = 5`,
+		`name = "a", key = "ip", rate = "1r/s", match = { path = "/./" }`,
+		`name = "a", key = "ip", rate = "1r/s", match = { path = "/a//." }`,
+		`name = "a", key = "ip", rate = "1r/s", match = { path = "/?//a" }`,
 		"name = \"\xff\"",
 		`name = "` + strings.Repeat("ü", 21) + `"`,
 	} {

@@ -1,7 +1,7 @@
 -- Path patterns of the policy: literal text, in which a whole segment may be `*`. Letter case and one slash at the end
 -- make no difference, as in a lenient router: otherwise another spelling of a path would bypass its rule.
 
-local byte, find, gmatch, gsub = string.byte, string.find, string.gmatch, string.gsub
+local byte, find, gmatch, gsub, sub = string.byte, string.find, string.gmatch, string.gsub, string.sub
 
 local SLASH = 47
 
@@ -12,11 +12,13 @@ function _M.fault(pattern)
   if byte(pattern) ~= SLASH then
     return "must begin with a slash"
   end
-  if find(pattern, "//", 1, true) or #pattern > 1 and byte(pattern, -1) == SLASH then
-    return "has an empty segment or a slash at its end"
+  if pattern == "/" then
+    return nil
   end
-  for segment in gmatch(pattern, "[^/]+") do
-    if segment == "." or segment == ".." then
+  for segment in gmatch(sub(pattern, 2) .. "/", "([^/]*)/") do
+    if segment == "" then
+      return "has an empty segment or a slash at its end"
+    elseif segment == "." or segment == ".." then
       return 'has a segment "." or ".."'
     elseif segment ~= "*" and find(segment, "*", 1, true) then
       return 'may have "*" only as a whole segment'
