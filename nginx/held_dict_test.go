@@ -97,6 +97,20 @@ func TestConfigurationWithoutSharedDictsIsRejected(t *testing.T) {
 	}
 }
 
+// The check and a reload reject an nginx.conf without init_by_lua, such as one of an earlier version.
+func TestConfigurationWithoutInitIsRejected(t *testing.T) {
+	root := copied(t)
+	e := startEdge(t, hourly, func(c *Config) { c.Root = root })
+	const line = `init_by_lua_block { require("sluice.edge").init() }`
+	rewrite(t, filepath.Join(root, "nginx/nginx.conf"), line, "# "+line)
+	want := "edge: nginx.conf lacks " + line
+	for what, do := range map[string]func(context.Context) error{"check": e.cfg.Check, "reload": e.cfg.Reload} {
+		if err := do(t.Context()); !errors.Is(err, ErrConfig) || err.Error() != want {
+			t.Errorf("%s: %v, want %s", what, err, want)
+		}
+	}
+}
+
 // A worker that cannot open its buckets answers every request with 500, also for the health check, and tries again.
 func TestWorkerWithoutBucketsRejectsAndRecovers(t *testing.T) {
 	for _, module := range []string{"accel/store.lua", "limit/store.lua"} {

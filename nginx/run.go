@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,27 +236,39 @@ func temporary() (string, error) {
 	return dir, nil
 }
 
+// initLine is required in nginx.conf: without it, workers have no policy and answer every request with 500.
+const initLine = `init_by_lua_block { require("sluice.edge").init() }`
+
+var initBlock = regexp.MustCompile(`(?m)^[^#\n]*\binit_by_lua`)
+
 // check runs nginx's own test of nginx.conf, and check.conf for the policy and the secret.
 func check(ctx context.Context, bin binary, p *prefix, secret string) error {
-	for _, args := range [][]string{
-		append(bin.args(p.dir, "nginx.conf"), "-t", "-q"),
-		bin.args(p.dir, "check.conf", "daemon off"),
-	} {
-		cmd := exec.CommandContext(ctx, bin.path, args...)
-		cmd.Env = environment(secret)
-		cmd.WaitDelay = time.Second
-		out, err := cmd.CombinedOutput()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if _, exited := errors.AsType[*exec.ExitError](err); exited {
-			return fmt.Errorf("%w: %s", ErrConfig, p.source(firstError(string(out))))
-		}
-		if err != nil {
-			return fmt.Errorf("edge: %w", err)
-		}
+	files, err := output(ctx, bin, p, secret, append(bin.args(p.dir, "nginx.conf"), "-T", "-q"))
+	if err == nil && !initBlock.MatchString(files) {
+		err = fmt.Errorf("%w: nginx.conf lacks %s", ErrConfig, initLine)
 	}
-	return nil
+	if err == nil {
+		_, err = output(ctx, bin, p, secret, bin.args(p.dir, "check.conf", "daemon off"))
+	}
+	return err
+}
+
+// output returns what nginx prints. If nginx exits with another status than 0, the error wraps ErrConfig.
+func output(ctx context.Context, bin binary, p *prefix, secret string, args []string) (string, error) {
+	cmd := exec.CommandContext(ctx, bin.path, args...)
+	cmd.Env = environment(secret)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if _, exited := errors.AsType[*exec.ExitError](err); exited {
+		return "", fmt.Errorf("%w: %s", ErrConfig, p.source(firstError(string(out))))
+	}
+	if err != nil {
+		return "", fmt.Errorf("edge: %w", err)
+	}
+	return string(out), nil
 }
 
 // plainVariable lists the accelerators that are switched off, see docs/edge.md.
