@@ -109,7 +109,10 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 	defer done()
 	report, err := rehearsal.Run(ctx, cleaning, f.Config)
 	view.end()
-	if report == nil {
+	switch {
+	case report == nil && cleaning.Err() != nil: // the copy may exist
+		return err
+	case report == nil:
 		return orInterrupted(ctx, err)
 	}
 	if err := o.storeReport(cleaning, report); err != nil {

@@ -82,9 +82,12 @@ const (
 	cleanupTimeout = 90 * time.Second
 )
 
+// unremoved is what becomes of a copy that Run has not removed.
+const unremoved = `it closes automatically, and "sluice rehearse clean" removes it`
+
 // Run performs a rehearsal. It returns when all actors have finished and every order is a row, or when ctx ends. In
 // both cases it removes the copy and returns a report. cleaning, which outlives ctx, bounds these steps. Without a
-// report, the copy was not created. With a report, an error means that the copy was not removed; it closes
+// report, the copy was not created, or cleaning ended meanwhile. With a report, an error means that the copy was not removed; it closes
 // automatically, and "sluice rehearse clean" removes it.
 func Run(ctx, cleaning context.Context, cfg Config) (*Report, error) {
 	r := newRun(cfg)
@@ -106,6 +109,9 @@ func Run(ctx, cleaning context.Context, cfg Config) (*Report, error) {
 	// This call must not end with ctx: the id of the copy would be unknown.
 	made, err := cfg.Stage.Make(cleaning, cfg.Sale, cfg.Stock, opening,
 		opening.Add(cfg.Workload.Span+tail+2*cfg.Limits.Drain))
+	if err != nil && cleaning.Err() != nil {
+		err = fmt.Errorf("create the copy: %w; if the server has created it, %s", err, unremoved)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +126,7 @@ func Run(ctx, cleaning context.Context, cfg Config) (*Report, error) {
 	r.setStep("removing the copy")
 	report.Removed, err = r.remove(clean)
 	if err != nil {
-		err = fmt.Errorf("remove the copy %s: %w; it closes automatically, and \"sluice rehearse clean\" removes it",
-			made.ID, err)
+		err = fmt.Errorf("remove the copy %s: %w; %s", made.ID, err, unremoved)
 		report.NotRemoved = err.Error()
 	}
 	return report, err

@@ -45,6 +45,7 @@ type fixture struct {
 	stay       int               // number of failed removals
 	queued     int64             // orders that stay in the queue
 	audited    func()            // called before each audit; may be nil
+	making     func()            // called instead of the creation of the copy, which then fails with its context
 	made, gone bool
 }
 
@@ -121,7 +122,11 @@ func (s *fixture) buy(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"order_id":%q}`, order)
 }
 
-func (s *fixture) Make(_ context.Context, saleID string, stock int64, opens, closes time.Time) (Sale, error) {
+func (s *fixture) Make(ctx context.Context, saleID string, stock int64, opens, closes time.Time) (Sale, error) {
+	if s.making != nil {
+		s.making()
+		return Sale{}, ctx.Err()
+	}
 	s.stock, s.opens, s.made = stock, opens, true
 	return Sale{ID: "rehearsal-" + saleID, Stock: stock, PerBuyer: 1}, nil
 }
@@ -446,6 +451,19 @@ func TestStopOfTheCleanupReports(t *testing.T) {
 		if err == nil || r.Verdict == Go || !strings.Contains(r.NotRemoved, `"sluice rehearse clean" removes it`) || s.gone {
 			t.Errorf("%s: %+v, %v, removed %v", step, r, err, s.gone)
 		}
+	}
+}
+
+// A rehearsal that is stopped twice while the copy is created does not know whether the server has created it.
+func TestStopOfTheCreationNamesTheRemedy(t *testing.T) {
+	t.Parallel()
+	s := newFixture(t)
+	ctx, stop := context.WithCancel(t.Context())
+	cleaning, abandon := context.WithCancel(t.Context())
+	s.making = func() { stop(); abandon() }
+	r, err := Run(ctx, cleaning, s.config(t))
+	if r != nil || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), `"sluice rehearse clean"`) {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 
