@@ -21,7 +21,7 @@ type DeadLetter struct {
 	DiedAt     time.Time `json:"died_at"`
 	Retrying   bool      `json:"retrying"` // an admin requested a retry, which has not ended yet
 
-	leasedUntil time.Time // set by LeaseRetry, for FailRetry
+	leasedUntil time.Time // set by LeaseRetry, for FailRetry and ReleaseRetry
 }
 
 // AddDeadLetter stores a dead letter. If it exists from an earlier attempt, its reason is replaced and its retry ends.

@@ -72,7 +72,7 @@ func (r *Registry) RemovedSales(ctx context.Context, ids []string) (removed []st
 	return removed, nil
 }
 
-// Journals returns every journal of a shard that has ever sent a heartbeat, by id.
+// Journals returns every journal of a shard that has sent a heartbeat and was not removed since, by id.
 func (r *Registry) Journals(ctx context.Context, shard int) ([]Status, error) {
 	return store.ViewRows(ctx, r.db, "journal: journals", func(row store.Scanner) (s Status, err error) {
 		var seen, now time.Time
