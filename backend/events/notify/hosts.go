@@ -15,7 +15,8 @@ import (
 // for concurrent use.
 type hosts struct {
 	mu      sync.Mutex
-	byName  map[string]*host // also unused ones, until another host is added
+	byName  map[string]*host // also unused ones, until there are pruneAt hosts
+	pruneAt int              // twice the number after the last removal, so that each addition does not visit all hosts
 	suspect *semaphore.Weighted
 }
 
@@ -70,7 +71,10 @@ func (h *hosts) acquire(ctx context.Context, endpoint string, wait time.Duration
 	now := time.Now()
 	at := h.byName[name]
 	if at == nil {
-		maps.DeleteFunc(h.byName, func(_ string, at *host) bool { return at.unused(now) })
+		if len(h.byName) >= h.pruneAt {
+			maps.DeleteFunc(h.byName, func(_ string, at *host) bool { return at.unused(now) })
+			h.pruneAt = 2 * len(h.byName)
+		}
 		at = &host{Weighted: semaphore.NewWeighted(perHost)}
 		h.byName[name] = at
 	}

@@ -100,3 +100,24 @@ func TestHangingHostsDoNotDelayPromptOnes(t *testing.T) {
 		}
 	})
 }
+
+// Buyers choose the hosts, so there may be many. They are removed when they are no longer used, and not visited for
+// each new one.
+func TestUnusedHostsAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHosts()
+		prunes, at := 0, 0
+		for n := range 10_000 {
+			s, _ := h.acquire(t.Context(), fmt.Sprintf("https://%d.example/1", n), hostWait)
+			s.ended(0)
+			s.release()
+			if h.pruneAt != at {
+				prunes, at = prunes+1, h.pruneAt
+			}
+			<-time.After(time.Second)
+		}
+		if most := 3 * int(promptFor/time.Second); len(h.byName) > most || prunes > 10_000/100 {
+			t.Errorf("%d hosts are stored, want at most %d; they were visited %d times", len(h.byName), most, prunes)
+		}
+	})
+}
