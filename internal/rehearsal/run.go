@@ -82,13 +82,13 @@ const (
 	cleanupTimeout = 90 * time.Second
 )
 
-// unremoved is what becomes of a copy that Run has not removed.
+// unremoved ends an error about a copy that may still exist.
 const unremoved = `it closes automatically, and "sluice rehearse clean" removes it`
 
 // Run performs a rehearsal. It returns when all actors have finished and every order is a row, or when ctx ends. In
 // both cases it removes the copy and returns a report. cleaning, which outlives ctx, bounds these steps. Without a
-// report, the copy was not created, or cleaning ended meanwhile. With a report, an error means that the copy was not removed; it closes
-// automatically, and "sluice rehearse clean" removes it.
+// report, the copy was not created, or cleaning ended meanwhile. With a report, an error means that the copy was not
+// removed; it closes automatically, and "sluice rehearse clean" removes it.
 func Run(ctx, cleaning context.Context, cfg Config) (*Report, error) {
 	r := newRun(cfg)
 	defer r.edge.closeIdle()
