@@ -188,7 +188,6 @@ func TestAuditReportsDifferences(t *testing.T) {
 	}
 }
 
-// The audit balances at every instant of a running sale, with buyers and two workers.
 // A sale can be removed while it is audited, such as a rehearsal. The other sales of the shard are audited.
 func TestRemovedSaleDoesNotEndTheAuditOfOthers(t *testing.T) {
 	s := open(t, 20)
@@ -205,6 +204,7 @@ func TestRemovedSaleDoesNotEndTheAuditOfOthers(t *testing.T) {
 	}
 }
 
+// The audit balances at every instant of a running sale, with buyers and two workers.
 func TestAuditBalancesWhileTheSaleRuns(t *testing.T) {
 	s := open(t, 2000)
 	ctx, stop := context.WithCancel(t.Context())
