@@ -90,6 +90,7 @@ func Run(t testenv.TB, p Plan, log func(format string, args ...any)) *Result {
 		r.Wrong = append(r.Wrong, fmt.Sprintf("not idle %s after the last fault", p.Idle))
 	}
 	rest.Wait() // a command may still be in progress
+	r.Wrong = append(append(r.Wrong, s.ended()...), s.drain(t)...)
 	w.idle(ctx, time.Now(), 4*p.Idle)
 	settled()
 	w.following.Wait()

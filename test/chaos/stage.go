@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -91,6 +92,22 @@ func newStage(t testenv.TB, binary, queue string, cast Cast, lease time.Duration
 	}
 	s.linkLocks = make([]sync.Mutex, len(s.links))
 	return s
+}
+
+// drain stops the backends, which first end their decisions about buyers that have disconnected, and starts them again.
+// It returns the backends that ended with an error.
+func (s *stage) drain(t testenv.TB) (wrong []string) {
+	t.Helper()
+	for i, b := range s.backends {
+		if code := b.End(syscall.SIGTERM); code != 0 {
+			wrong = append(wrong, fmt.Sprintf("backend %d ended with code %d on SIGTERM", i, code))
+		}
+		b.Start()
+	}
+	for _, b := range s.backends {
+		testenv.Eventually(t, 60*time.Second, "a backend that is ready again", func() bool { return ready(b.base) })
+	}
+	return wrong
 }
 
 func ready(base string) bool {
