@@ -115,7 +115,13 @@ function _M.init_worker()
   fleet.init(ngx.shared.sluice_leases, lease_socket)
   open(nil, ATTEMPTS)
   refusal_cache.init(ngx.shared.sluice_sales, in_force.repeats)
-  handover.start(ngx.shared.sluice_counters, function() _M.judge = handover.closing(_M.judge) end)
+  handover.start(ngx.shared.sluice_counters, function()
+    local closing = handover.closing(judge)
+    if _M.judge == judge then -- else the buckets are not open, and will be with the new one
+      _M.judge = closing
+    end
+    judge = closing
+  end)
   -- Each worker draws its own random numbers for the jitter of Retry-After.
   request_id.init_worker(ngx.worker.pid(), math.floor(ngx.now()))
   math.randomseed(ngx.now() * 1000 + ngx.worker.pid() * 7919)
