@@ -341,22 +341,29 @@ func TestUnavailableStoreCountsNoDeliveries(t *testing.T) {
 	})
 }
 
+// stopDuringOutages starts three consumers of the group g, one after the other, and stops each when it handles an event
+// while a store is unavailable.
+func (w *world) stopDuringOutages(cfg events.Config) {
+	w.Helper()
+	for range 3 {
+		ctx, cancel := context.WithTimeout(w.Context(), patience)
+		c := w.consumer(w.client(), "g", func(context.Context, []events.Event) error {
+			cancel()
+			return fmt.Errorf("points: %w", sale.ErrUnavailable)
+		}, cfg)
+		if err := c.Run(ctx); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
+			w.Fatalf("%v; the handler was called until %v", err, ctx.Err())
+		}
+	}
+}
+
 // Instances are stopped while a store is unavailable. Their events do not become dead letters.
 func TestStopsDuringAnOutageCountNoDelivery(t *testing.T) {
 	on(t, func(w *world) {
 		orders := w.buy(20)
 		w.drain(w.relay(events.RelayConfig{}))
 		cfg := events.Config{MaxDeliveries: 1, Concurrency: 1, Idle: time.Minute, Drain: time.Millisecond}
-		for range 3 {
-			ctx, cancel := context.WithTimeout(w.Context(), patience)
-			c := w.consumer(w.client(), "g", func(context.Context, []events.Event) error {
-				cancel()
-				return fmt.Errorf("points: %w", sale.ErrUnavailable)
-			}, cfg)
-			if err := c.Run(ctx); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
-				w.Fatalf("%v; the handler was called until %v", err, ctx.Err())
-			}
-		}
+		w.stopDuringOutages(cfg)
 		s := newSink()
 		w.start(w.consumer(w.client(), "g", s.Handle, cfg).Run)
 		testenv.Eventually(w, patience, "all are handled", func() bool { return s.has(created(orders)) })
@@ -379,16 +386,7 @@ func TestStopsDuringAnOutageKeepTheRetryOfADeadLetter(t *testing.T) {
 			w.Fatal(err)
 		}
 		cfg := events.Config{Concurrency: 1, Idle: time.Minute, Drain: time.Millisecond}
-		for range 3 {
-			ctx, cancel := context.WithTimeout(w.Context(), patience)
-			c := w.consumer(w.client(), "g", func(context.Context, []events.Event) error {
-				cancel()
-				return fmt.Errorf("points: %w", sale.ErrUnavailable)
-			}, cfg)
-			if err := c.Run(ctx); err != nil || !errors.Is(ctx.Err(), context.Canceled) {
-				w.Fatalf("%v; the handler was called until %v", err, ctx.Err())
-			}
-		}
+		w.stopDuringOutages(cfg)
 		page, err := w.store.DeadLetters(w.Context(), events.DeadLetterQuery{Group: "g"})
 		if err != nil || len(page) != 1 || !page[0].Retrying || page[0].Deliveries != 5 {
 			w.Errorf("%+v, %v", page, err)

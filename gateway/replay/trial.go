@@ -51,7 +51,7 @@ type trialRule struct {
 	Scope      string `json:"scope"`
 }
 
-// Check returns the rules, errors and warnings of a policy, which is Lua source. It is encoded as JSON.
+// Check returns the rules, errors and warnings of the text of a policy. It is encoded as JSON.
 func (t *Trial) Check(source string) any {
 	result := checked{Rules: []trialRule{}, Errors: policy.Findings{}, Warnings: policy.Findings{}}
 	p, warnings, err := policy.InspectSource(candidate, []byte(source), policy.Sizing{})
