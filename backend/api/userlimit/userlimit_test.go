@@ -1,11 +1,8 @@
 package userlimit
 
 import (
-	"errors"
 	"testing"
 	"time"
-
-	"github.com/ulule/limiter/v3"
 
 	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
@@ -68,7 +65,7 @@ func TestLimiterCountsLocallyWithoutRedis(t *testing.T) {
 		if got := allow("ann"); !got.Local || got.Allowed != (i < 3) {
 			t.Errorf("request %d without Redis: %+v", i+1, got)
 		}
-		if u.sharedLimiter() != nil {
+		if !u.suspended() {
 			t.Errorf("after request %d timed out, the next one uses Redis again", i+1)
 		}
 	}
@@ -85,26 +82,58 @@ func TestLimiterCountsLocallyWithoutRedis(t *testing.T) {
 	})
 }
 
-// One request opens the shared Redis, and others do not wait for it.
-func TestLimiterOpensTheSharedRedisOnce(t *testing.T) {
-	u, err := New("3-H", nil)
+// A Redis that is down when the backend starts does not prevent the start, and counts when it is available.
+func TestLimiterStartsWithoutItsRedis(t *testing.T) {
+	server := testenv.StartRedis(t)
+	server.Kill()
+	pipe, err := redisconn.NewPipeline(testenv.OpenPatient(t, server.URL))
 	if err != nil {
 		t.Fatal(err)
 	}
-	opening, release := make(chan struct{}), make(chan struct{})
-	u.open = func() (limiter.Store, error) {
-		close(opening)
-		<-release
-		return nil, errors.New("unavailable")
+	u, err := New("3-H", pipe)
+	if err != nil {
+		t.Fatal(err)
 	}
-	first := make(chan Result, 1)
-	go func() { first <- u.Allow(t.Context(), "ann") }()
-	<-opening
-	if got := u.Allow(t.Context(), "bob"); !got.Allowed || !got.Local {
-		t.Errorf("during the open: %+v", got)
+	at := time.Now()
+	u.now = func() time.Time { return at }
+	if got := u.Allow(t.Context(), "ann"); !got.Allowed || !got.Local {
+		t.Errorf("while Redis is down: %+v", got)
 	}
-	close(release)
-	if got := <-first; !got.Allowed || !got.Local {
-		t.Errorf("the opening request: %+v", got)
+	server.Start()
+	testenv.Eventually(t, time.Minute, "Redis counts", func() bool {
+		at = at.Add(sharedRetry)
+		return !u.Allow(t.Context(), "bob").Local
+	})
+}
+
+// Backends of different versions count a buyer's requests together: the key has the name that earlier versions used,
+// and expires with the window. A key without an expiry, which no version writes, gets one.
+func TestCountIsAKeyThatExpires(t *testing.T) {
+	client := testenv.StartRedis(t).Client()
+	pipe, err := redisconn.NewPipeline(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := New("3-H", pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, prepare := range []func() error{
+		func() error { return nil },
+		func() error { return client.Set(t.Context(), "sluice:limit:user:ann", 0, 0).Err() },
+	} {
+		if err := prepare(); err != nil {
+			t.Fatal(err)
+		}
+		before := time.Now()
+		got := u.Allow(t.Context(), "ann")
+		count, err := client.Get(t.Context(), "sluice:limit:user:ann").Int()
+		left := client.PTTL(t.Context(), "sluice:limit:user:ann").Val()
+		if err != nil || got.Local || count != 1 || left <= 0 || left > time.Hour {
+			t.Errorf("%+v: the key has %d, %v, and expires in %v", got, count, err, left)
+		}
+		if got.Reset.Before(before.Add(time.Hour).Truncate(time.Second)) || got.Remaining != 2 {
+			t.Errorf("%+v", got)
+		}
 	}
 }
