@@ -52,16 +52,20 @@ func (f *Finder) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (
 	if err != nil {
 		return sale.Order{}, err
 	}
+	result := notHeld(id)
 	for some := range slices.Chunk(ids, salesPerRead) {
 		o, err := f.findIn(ctx, shard, some, buyer, id)
-		if err == nil {
+		switch {
+		case err == nil:
 			f.Remember(id, o.SaleID)
-		}
-		if !errors.Is(err, sale.ErrNotFound) {
-			return o, err
+			return o, nil
+		case ConcernsOthers(err):
+			return sale.Order{}, err
+		case !errors.Is(err, sale.ErrNotFound): // a key of one sale is unusable
+			result = err
 		}
 	}
-	return sale.Order{}, notHeld(id)
+	return sale.Order{}, result
 }
 
 // Remember caches the sale of an order for FindOrder. The cache can evict it.
@@ -78,13 +82,13 @@ func (f *Finder) findIn(
 		}
 		return nil
 	})
-	if err := redisconn.PipelineError(cmds); err != nil {
-		return sale.Order{}, unavailable("find order", err)
-	}
 	for i, saleID := range ids {
 		if slot := keyspace.Slots(slots[i].Val()).Find(id); slot > 0 {
 			return sale.Order{ID: id, SaleID: saleID, Buyer: buyer, Slot: slot, Status: sale.StatusQueued}, nil
 		}
+	}
+	if err := redisconn.PipelineError(cmds); err != nil {
+		return sale.Order{}, unavailable("find order", err)
 	}
 	return sale.Order{}, notHeld(id)
 }

@@ -100,6 +100,29 @@ func TestFindOrderWhileAnotherShardDoesNotRespond(t *testing.T) {
 	}
 }
 
+// A sale with a key of the wrong type hides no order of another sale. An order that is not found may belong to it.
+func TestFindOrderBesideASaleWithAnUnusableKey(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
+		h, ctx := newShop(c), context.Background()
+		for _, id := range []string{"a", "b", "c"} {
+			h.put(t, onSale(id, 10, 1))
+		}
+		id := h.want(t, "b", "ann", "k", sale.Accepted).OrderID
+		for _, broken := range []string{"a", "c"} {
+			if err := c.SAdd(ctx, shard.Buyers(broken), "a set").Err(); err != nil {
+				t.Fatal(err)
+			}
+			if o, err := NewFinder(h.Stock).FindOrder(ctx, "ann", id); err != nil || o.SaleID != "b" {
+				t.Errorf("the buyers of sale %s are a set: %+v, %v", broken, o, err)
+			}
+		}
+		_, err := NewFinder(h.Stock).FindOrder(ctx, "bob", id)
+		if !errors.Is(err, sale.ErrUnavailable) || ConcernsOthers(err) {
+			t.Errorf("an order that is not found: %v", err)
+		}
+	})
+}
+
 func TestOrderCacheIsBoundedAndKeepsTheLatest(t *testing.T) {
 	w := NewOrderCache[string](10)
 	for id := sale.OrderID(1); id <= 1000; id++ {
