@@ -76,7 +76,7 @@ func segmentField(p spread.Part) string {
 	return strconv.Itoa(p.Segment) + "/" + strconv.Itoa(p.Spread)
 }
 
-// parseSegment is the inverse of segmentField.
+// parseSegment is the inverse of segmentField. Its error is errUnusable.
 func parseSegment(text string) (index, k int, err error) {
 	if text == "" {
 		return 0, 0, nil
@@ -87,7 +87,7 @@ func parseSegment(text string) (index, k int, err error) {
 		k, err = strconv.Atoi(right)
 	}
 	if err != nil || index < 0 || k < 2 || index >= k {
-		return 0, 0, fmt.Errorf("segment %q", text)
+		return 0, 0, unusable(fmt.Errorf("segment %q", text))
 	}
 	return index, k, nil
 }

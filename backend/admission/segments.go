@@ -92,7 +92,7 @@ func parseState(of spread.Part, def *redis.MapStringStringCmd, left *redis.Strin
 	return state, nil
 }
 
-// parseTransfer parses the field out of a segment: "<units> <index of the other segment>".
+// parseTransfer parses the field out of a segment: "<units> <index of the other segment>". Its error is errUnusable.
 func parseTransfer(text string) (t spread.Transfer, err error) {
 	units, to, _ := strings.Cut(text, " ")
 	t.Units, err = strconv.ParseInt(units, 10, 64)
@@ -100,7 +100,7 @@ func parseTransfer(text string) (t spread.Transfer, err error) {
 		t.To, err = strconv.Atoi(to)
 	}
 	if err != nil {
-		return t, fmt.Errorf("outgoing transfer %q: %w", text, err)
+		return t, unusable(fmt.Errorf("outgoing transfer %q: %w", text, err))
 	}
 	return t, nil
 }

@@ -142,7 +142,7 @@ func (v *View) add(other View) {
 // part that Redis does not hold counts as closed. An error wraps sale.ErrUnavailable.
 func (s *Stock) Closed(ctx context.Context, def sale.Sale) (bool, error) {
 	for _, part := range spread.PartsOf(def) {
-		views, err := s.readSales(ctx, s.ShardOf(part), []string{def.ID}, nil)
+		views, err := s.views(ctx, s.ShardOf(part), []string{def.ID})
 		if err != nil || len(views) > 0 && views[0].State != sale.StateClosed {
 			return false, err
 		}
@@ -168,59 +168,32 @@ func readShards(shards []keyspace.Shard, read func(keyspace.Shard) ([]View, erro
 // salesPerRead bounds the sales of one round trip, so that it does not delay other commands.
 const salesPerRead = 500
 
-// views reads the sales of one shard that Redis holds. With an error that concerns one sale, it returns the others.
+// views reads the sales of one shard that Redis holds, some in each transaction. With an error that concerns one sale, it
+// returns the others.
 func (s *Stock) views(ctx context.Context, shard keyspace.Shard, ids []string) (views []View, failed error) {
 	for some := range slices.Chunk(ids, salesPerRead) {
-		read, err := s.readSales(ctx, shard, some, views)
-		half := len(some) / 2
-		switch {
-		case err == nil:
-			views = read
-		case ConcernsOthers(err):
-			return nil, err
-		case half == 0:
-			failed = err
-		default: // find the sale
-			for _, part := range [][]string{some[:half], some[half:]} {
-				more, err := s.views(ctx, shard, part)
-				views, failed = append(views, more...), cmp.Or(err, failed)
+		now := new(redis.TimeCmd)
+		defs, left := make([]*redis.MapStringStringCmd, len(some)), make([]*redis.StringCmd, len(some))
+		_, _ = s.cfg.Client.TxPipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+			now = p.Time(ctx)
+			for i, id := range some {
+				defs[i], left[i] = p.HGetAll(ctx, shard.Sale(id)), p.Get(ctx, shard.Stock(id))
+			}
+			return nil
+		})
+		for i, id := range some {
+			v, err := newView(id, shard, defs[i], left[i], now.Val())
+			switch {
+			case err == nil:
+				views = append(views, v)
+			case !errors.Is(err, ErrNotLoaded):
+				if failed = unavailable("read sale "+id, err); ConcernsOthers(failed) {
+					return nil, failed
+				}
 			}
 		}
 	}
 	return views, failed
-}
-
-// readSales appends the sales of one shard that Redis holds to views, in one transaction.
-func (s *Stock) readSales(ctx context.Context, shard keyspace.Shard, ids []string, views []View) ([]View, error) {
-	now := new(redis.TimeCmd)
-	defs, left := make([]*redis.MapStringStringCmd, len(ids)), make([]*redis.StringCmd, len(ids))
-	_, err := s.cfg.Client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		now = p.Time(ctx)
-		for i, id := range ids {
-			defs[i], left[i] = p.HGetAll(ctx, shard.Sale(id)), p.Get(ctx, shard.Stock(id))
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, unavailable("read sales", err)
-	}
-	for i, id := range ids {
-		err := cmp.Or(defs[i].Err(), left[i].Err()) // the transaction returns the first error only
-		if errors.Is(err, redis.Nil) || err == nil && defs[i].Val()["version"] == "" {
-			continue // Redis does not hold it, or lost a part of it and the next Load restores it
-		}
-		var v View
-		if err == nil {
-			if v, err = newView(id, shard, defs[i], left[i], now.Val()); err != nil {
-				err = unusable(err)
-			}
-		}
-		if err != nil {
-			return nil, unavailable("read sale "+id, err)
-		}
-		views = append(views, v)
-	}
-	return views, nil
 }
 
 // saleHash has the fields of a sale, or of its segment, in Redis.
@@ -241,21 +214,32 @@ type saleHash struct {
 	Out        string `redis:"out"`
 }
 
-// parseSale returns the fields of a sale and its units left. It returns ErrNotLoaded if Redis has no units.
+// parseSale returns the fields of a sale and its units left. It returns ErrNotLoaded if Redis has no units, an error of
+// Redis, or errUnusable.
 func parseSale(def *redis.MapStringStringCmd, left *redis.StringCmd) (f saleHash, units int64, err error) {
-	units, err = left.Int64()
-	if errors.Is(err, redis.Nil) {
-		err = ErrNotLoaded
+	switch err := cmp.Or(def.Err(), left.Err()); {
+	case errors.Is(err, redis.Nil):
+		return f, 0, ErrNotLoaded
+	case err != nil:
+		return f, 0, err
 	}
-	err = errors.Join(err, def.Scan(&f))
+	units, err = left.Int64()
+	if err = cmp.Or(err, def.Scan(&f)); err != nil {
+		err = unusable(err)
+	}
 	return f, units, err
 }
 
-// newView returns the view of a sale, or of its segment in shard, at the time now of the server of the shard.
+// newView returns the view of a sale, or of its segment in shard, at the time now of the server of the shard. It returns
+// ErrNotLoaded also if Redis has lost a part of the sale, which the next Load restores. Other errors are those of
+// parseSale.
 func newView(
 	id string, shard keyspace.Shard, def *redis.MapStringStringCmd, left *redis.StringCmd, now time.Time,
 ) (View, error) {
 	f, units, err := parseSale(def, left)
+	if err == nil && f.Version == 0 {
+		err = ErrNotLoaded
+	}
 	if err != nil {
 		return View{}, err
 	}
