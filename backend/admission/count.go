@@ -35,6 +35,7 @@ type UnitCount struct {
 
 	lines   int64 // number of index lines of dead letters that hold a unit
 	returns int64 // number of Returned
+	err     error // a key of the sale is unusable
 }
 
 // InFlight calls yield for every order of the count that holds a unit.
@@ -66,14 +67,18 @@ func (s *Stock) CountUnits(ctx context.Context, of spread.Part) (UnitCount, erro
 // that instant, which blocks it for about 40 ms per million queued orders and doubles the memory of the queue.
 // CountShardUnits reads the copies in small pieces and deletes them. Of the dead letters, it reads only those of these
 // sales. It repairs the index of dead letters if it is incomplete; see ReindexDead. An error wraps sale.ErrUnavailable.
-// It concerns other sales (see ConcernsOthers) unless a key of one of these sales is its cause.
+// If it does not concern others (see ConcernsOthers), keys of some of the sales are its cause, and the counts are those
+// of the other sales.
 func (s *Stock) CountShardUnits(
 	ctx context.Context, shard keyspace.Shard, ids []string,
 ) (map[string]*UnitCount, error) {
 	for range maxReindexes {
 		counts, err := s.countShardUnits(ctx, shard, ids)
+		if err == nil {
+			return usable(counts)
+		}
 		if !errors.Is(err, errIndexIncomplete) {
-			return counts, err
+			return nil, err
 		}
 		if _, err := s.reindexShard(ctx, shard); err != nil {
 			return nil, err
@@ -81,6 +86,18 @@ func (s *Stock) CountShardUnits(
 	}
 	return nil, unavailable("count units", errors.New(
 		"dead letters change without their index; stop processes of older versions"))
+}
+
+// usable removes the counts of sales with unusable keys, and returns their errors.
+func usable(counts map[string]*UnitCount) (map[string]*UnitCount, error) {
+	var failures []error
+	for id, c := range counts {
+		if c.err != nil {
+			failures = append(failures, unavailable("count units of sale "+id, c.err))
+			delete(counts, id)
+		}
+	}
+	return counts, errors.Join(failures...)
 }
 
 var errIndexIncomplete = errors.New("admission: the index of dead letters is incomplete")
@@ -104,10 +121,8 @@ func (s *Stock) countShardUnits(
 		case cause != nil && ctx.Err() != nil:
 			return nil, unavailable("count units", fmt.Errorf("%w; try again (%w)", cause, ctx.Err()))
 		default:
-			if len(ids) > 0 && rejected(err) {
-				if _, ofQueue := s.tryCountUnits(ctx, copier, shard, nil); rejected(ofQueue) {
-					err = fmt.Errorf("queue of shard %d: %v", shard, ofQueue) // no longer of type redis.Error
-				}
+			if rejected(err) {
+				err = fmt.Errorf("queue of shard %d: %v", shard, err) // no longer of type redis.Error
 			}
 			return nil, unavailable("count units", err)
 		}
@@ -188,7 +203,8 @@ func parseTotals(ids, f []string) (map[string]*UnitCount, error) {
 		for j, to := range numbers {
 			n, err := strconv.ParseInt(fields[j], 10, 64)
 			if err != nil {
-				return nil, unusable(fmt.Errorf("field %d of sale %s is %q", j, id, fields[j]))
+				*c = UnitCount{err: unusable(fmt.Errorf("field %d is %q", j, fields[j]))}
+				break
 			}
 			*to = n
 		}

@@ -31,9 +31,9 @@ type OrdersOf func(ctx context.Context, of spread.Part, yield func(sale.Order) e
 // loadChunk bounds the sales of one count. Its script blocks Redis for about 30 ms.
 const loadChunk = 10_000
 
-// LoadAll loads parts of many sales. It reads the queue of a shard once for up to ten thousand sales, and more often if
-// Redis cannot count one of them. An error of one sale does not prevent the others from being loaded, unless ctx ends,
-// or SQL or its shard is unavailable. LoadAll returns all errors, joined.
+// LoadAll loads parts of many sales. It reads the queue of a shard once for up to ten thousand sales. An error of one
+// sale does not prevent the others from being loaded, unless ctx ends, or SQL or its shard is unavailable. LoadAll
+// returns all errors, joined.
 func (s *Stock) LoadAll(ctx context.Context, parts []SalePart, orders OrdersOf) error {
 	byShard := map[keyspace.Shard][]SalePart{}
 	for _, p := range parts {
@@ -58,15 +58,14 @@ func (s *Stock) loadShard(ctx context.Context, shard keyspace.Shard, parts []Sal
 		}
 		// Before SQL is read: an order that leaves the queue since then is a row.
 		counts, err := s.CountShardUnits(ctx, shard, ids)
-		if half := len(some) / 2; err != nil && !ConcernsOthers(err) && half > 0 { // one of them has a broken key
-			failures = append(failures,
-				s.loadShard(ctx, shard, some[:half], orders), s.loadShard(ctx, shard, some[half:], orders))
-			continue
-		}
-		if err != nil {
-			return errors.Join(append(failures, err)...)
+		failures = append(failures, err)
+		if ConcernsOthers(err) {
+			return errors.Join(failures...)
 		}
 		for _, p := range some {
+			if counts[p.ID] == nil {
+				continue // err names it
+			}
 			if err := s.loadWithCount(ctx, p, counts[p.ID], orders); err != nil {
 				failures = append(failures, fmt.Errorf("load sale %s: %w", p.ID, err))
 				if ConcernsOthers(err) || ctx.Err() != nil {

@@ -21,8 +21,8 @@
 --      number, and nothing changed. Else nine per sale: number of lines copied, number of its other lines, number of
 --      its returns, number of the last return, stock, units left, orders accepted, version of the allocation and units
 --      of the outgoing transfer of a segment ('0' otherwise); stock, units left and orders accepted are empty if Redis
---      does not hold the sale. Then the id up to which entries of the stream are leased, or '', and the number of
---      copies.
+--      does not hold the sale; the number of its returns is an error if a key of the sale has the wrong type. Then the
+--      id up to which entries of the stream are leased, or '', and the number of copies.
 
 -- include stream
 
@@ -82,14 +82,24 @@ local function copy_lines(sale, to)
   return tostring(n)
 end
 
+-- failure returns the error of a reply of pcall, or nil.
+local function failure(reply)
+  return type(reply) == 'table' and reply.err or nil
+end
+
 local answer, n = {}, 0
 for i = first_sale, #KEYS, 5 do
-  local f = redis.call('HMGET', KEYS[i], 'stock', 'accepted', 'returned', 'allocation', 'out')
+  local f = redis.pcall('HMGET', KEYS[i], 'stock', 'accepted', 'returned', 'allocation', 'out')
+  local left, returns = redis.pcall('GET', KEYS[i + 1]), redis.pcall('HLEN', KEYS[i + 2])
+  local failed = failure(f) or failure(left) or failure(returns)
+  if failed then
+    f, left, returns = {}, false, failed
+  end
   local sale = ARGV[4 + n / 9]
   answer[n + 1] = copy_lines(sale, KEYS[i + 4])
   answer[n + 2] = tostring(redis.call('ZLEXCOUNT', index, lines_of(sale, ' 0 ')))
-  answer[n + 3], answer[n + 4] = tostring(redis.call('HLEN', KEYS[i + 2])), f[3] or '0'
-  answer[n + 5], answer[n + 6], answer[n + 7] = f[1] or '', redis.call('GET', KEYS[i + 1]) or '', f[2] or ''
+  answer[n + 3], answer[n + 4] = tostring(returns), f[3] or '0'
+  answer[n + 5], answer[n + 6], answer[n + 7] = f[1] or '', left or '', f[2] or ''
   answer[n + 8], answer[n + 9] = f[4] or '0', string.match(f[5] or '', '^%d+') or '0'
   copy(KEYS[i + 2], KEYS[i + 3])
   n = n + 9
