@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -37,16 +36,12 @@ func ScanPages(ctx context.Context, read ranger, key string, each func(text stri
 // ScanOrders calls each for every entry of a stream of orders, oldest first, with its id and text.
 func ScanOrders(ctx context.Context, client redisconn.Client, key string, each func(id, text string)) error {
 	for after := "-"; ; {
-		reply, err := client.Do(ctx, "XRANGE", key, after, "+", "COUNT", readChunk).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
-		entries, err := keyspace.DecodeEntries(reply)
+		entries, err := client.XRangeN(ctx, key, after, "+", readChunk).Result()
 		if err != nil {
 			return err
 		}
 		for _, e := range entries {
-			each(e.ID, e.Text)
+			each(e.ID, keyspace.EntryText(e.Values))
 		}
 		if len(entries) < readChunk {
 			return nil

@@ -42,7 +42,7 @@ func (l *List) count(
 	var clock *redis.TimeCmd
 	var next *redis.StringCmd
 	var groups *redis.XInfoGroupsCmd
-	var first *redis.Cmd
+	first := new(redis.XMessageSliceCmd)
 	lengths, firsts := make([]*redis.IntCmd, len(leases)), make([]*redis.StringCmd, len(leases))
 	cmds, _ := l.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		clock = p.Time(ctx)
@@ -52,7 +52,7 @@ func (l *List) count(
 		next, due = p.LIndex(ctx, l.shard.Ready(), -1), p.ZRange(ctx, l.shard.Delayed(), 0, 0)
 		length = p.XLen(ctx, l.shard.Orders())
 		if stream {
-			groups, first = p.XInfoGroups(ctx, l.shard.Orders()), p.Do(ctx, "XRANGE", l.shard.Orders(), "-", "+", "COUNT", 1)
+			groups, first = p.XInfoGroups(ctx, l.shard.Orders()), p.XRangeN(ctx, l.shard.Orders(), "-", "+", 1)
 		}
 		for i, id := range leases {
 			lengths[i], firsts[i] = p.LLen(ctx, l.shard.Batch(id)), p.LIndex(ctx, l.shard.Batch(id), -1)
@@ -80,8 +80,8 @@ func (l *List) count(
 		}
 		s.Leased += leased
 		s.Ready += length.Val() - leased
-		if all, err := keyspace.DecodeEntries(first.Val()); err == nil && len(all) > 0 {
-			oldest = append(oldest, all[0].Text)
+		for _, e := range first.Val() {
+			oldest = append(oldest, keyspace.EntryText(e.Values))
 		}
 	}
 	for _, text := range oldest {

@@ -2,49 +2,20 @@ package keyspace
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
+	"maps"
+	"slices"
 )
 
-// Entry is one entry of the stream Orders.
-type Entry struct {
-	ID string
-	// Text is the message. For an entry that another program added, it is a JSON array of its fields and values, which is
-	// not a message.
-	Text string
-}
-
-// DecodeEntries parses a reply of XRANGE.
-func DecodeEntries(reply any) ([]Entry, error) {
-	all, ok := reply.([]any)
-	if !ok && reply != nil {
-		return nil, fmt.Errorf("keyspace: XRANGE replied with %T", reply)
+// EntryText returns the message of an entry of the stream Orders. For an entry that another program added, it returns
+// the fields and values as a JSON array, which is not a message.
+func EntryText(fields map[string]any) string {
+	if text, ok := fields["m"].(string); ok && len(fields) == 1 {
+		return text
 	}
-	entries := make([]Entry, 0, len(all))
-	for _, one := range all {
-		pair, ok := one.([]any)
-		if !ok || len(pair) != 2 {
-			return nil, errors.New("keyspace: an entry is not a pair")
-		}
-		id, isID := pair[0].(string)
-		fields, isFields := pair[1].([]any)
-		if !isID || !isFields {
-			return nil, errors.New("keyspace: an entry lacks its id or its fields")
-		}
-		entries = append(entries, Entry{id, entryText(fields)})
+	var pairs []any
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		pairs = append(pairs, name, fields[name])
 	}
-	return entries, nil
-}
-
-func entryText(fields []any) string {
-	if len(fields) == 2 && fields[0] == "m" {
-		if text, ok := fields[1].(string); ok {
-			return text
-		}
-	}
-	text, err := json.Marshal(fields)
-	if err != nil { // not reached: strings can be marshalled
-		return fmt.Sprint(fields...)
-	}
+	text, _ := json.Marshal(pairs) // strings can be marshalled
 	return string(text)
 }
