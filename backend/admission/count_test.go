@@ -156,7 +156,7 @@ func (l *losesCopy) process(ctx context.Context, cmd redis.Cmder, next redis.Pro
 	return next(ctx, cmd)
 }
 
-// A broken key of the queue concerns all sales of its shard, so nothing searches for the sale that it belongs to.
+// A broken key of the queue concerns all sales of its shard. One of a sale concerns that sale only.
 func TestCountOfABrokenQueueConcernsAllSales(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
@@ -172,9 +172,12 @@ func TestCountOfABrokenQueueConcernsAllSales(t *testing.T) {
 			h.put(t, onSale("b", 5, 1))
 			c.Del(ctx, broken.key)
 			c.SAdd(ctx, broken.key, "a set")
-			_, err := h.CountShardUnits(ctx, 0, []string{"a", "b"})
+			counts, err := h.CountShardUnits(ctx, 0, []string{"a", "b"})
 			if !errors.Is(err, sale.ErrUnavailable) || ConcernsOthers(err) != broken.others {
 				t.Errorf("%s is broken: %v, which concerns other sales: %t", broken.key, err, ConcernsOthers(err))
+			}
+			if (counts["a"] == nil) != broken.others || counts["b"] != nil {
+				t.Errorf("%s is broken: counts %v", broken.key, counts)
 			}
 			c.Del(ctx, broken.key)
 		}

@@ -96,6 +96,27 @@ func TestLoadAllReadsTheQueueOnce(t *testing.T) {
 	})
 }
 
+// LoadAll reads the queue once, also if a key of a sale has the wrong type, and loads the others.
+func TestLoadAllBesideASaleWithAnUnusableKey(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
+		h, ctx := newShop(c), context.Background()
+		var defs []sale.Sale
+		for i := range 9 {
+			defs = append(defs, onSale("s"+strconv.Itoa(i), 10, 1))
+		}
+		c.SAdd(ctx, shard.Returns("s4"), "a set")
+		reads := &countQueueReads{}
+		addHook(c, testenv.Commands(reads.process))
+		err := h.LoadAll(ctx, wholes(defs), none)
+		if !errors.Is(err, sale.ErrUnavailable) || ConcernsOthers(err) || !strings.Contains(err.Error(), "sale s4") {
+			t.Errorf("the error is %v", err)
+		}
+		if views, err := h.List(ctx); err != nil || len(views) != 8 || reads.n != 1 {
+			t.Errorf("%d sales are loaded, %v; the queue was read %d times", len(views), err, reads.n)
+		}
+	})
+}
+
 // An order is cancelled after a slow load has read it, and a faster load counts its unit as left.
 func TestSlowLoadStoresNoOrderThatWasCancelled(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
