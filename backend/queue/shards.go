@@ -8,6 +8,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
+	"sluice/internal/loop"
 )
 
 // Shard is the part of a shard's queue that Shards reads.
@@ -62,18 +63,14 @@ func (s Shards) Dead(ctx context.Context, ids []sale.OrderID, yield func(sale.Or
 // ByShard returns the counts of each shard; nil for a shard that is unavailable. It returns an error if all are. It
 // reads all concurrently, so that one that does not respond delays the others once.
 func (s Shards) ByShard(ctx context.Context) ([]*Stats, error) {
-	all, errs := make([]*Stats, len(s)), make([]error, len(s))
-	var wg sync.WaitGroup
-	for i, shard := range s {
-		wg.Go(func() {
-			if one, err := shard.Stats(ctx); err != nil {
-				errs[i] = err
-			} else {
-				all[i] = &one
-			}
-		})
-	}
-	wg.Wait()
+	all := make([]*Stats, len(s))
+	errs := loop.Each(s, -1, func(i int, shard Shard) error {
+		one, err := shard.Stats(ctx)
+		if err == nil {
+			all[i] = &one
+		}
+		return err
+	})
 	if !slices.Contains(errs, nil) {
 		return nil, errors.Join(errs...)
 	}
