@@ -128,7 +128,7 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 		return err
 	}
 	if newest > 0 {
-		if err := newShardSequencer(s.cfg.Client, s.cfg.Space, shard, nil).skipPast(ctx, newest.Sequence()); err != nil {
+		if err := skipPast(ctx, s.cfg.Client, s.cfg.Space, shard, newest.Sequence()); err != nil {
 			return err
 		}
 	}

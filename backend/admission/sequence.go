@@ -35,8 +35,13 @@ type Sequencer []*shardSequencer
 // NewSequencer returns a Sequencer with the given clock. The first Next of a shard leases its first block.
 func NewSequencer(client redis.Cmdable, space keyspace.Space, now func() time.Time) Sequencer {
 	var s Sequencer
-	for _, shard := range space.All() {
-		s = append(s, newShardSequencer(client, space, shard, now))
+	shards := space.All()
+	for _, shard := range shards {
+		n := uint64(len(shards))
+		s = append(s, &shardSequencer{
+			client: client, key: shard.OrderNumbers(), shard: uint64(shard), shards: n, numbers: 1 << 32 / n,
+			now: now, limit: leaseTimeout, first: 1,
+		})
 	}
 	return s
 }
@@ -54,7 +59,7 @@ func (s Sequencer) Next(ctx context.Context, shard keyspace.Shard) (sale.OrderID
 func (s Sequencer) StartGeneration(ctx context.Context, shard keyspace.Shard, generation int64) error {
 	one := s[shard]
 	first := uint64(generation%generations) * (one.numbers / generations)
-	return one.reach(ctx, uint64(generation)<<32|first, 0)
+	return reach(ctx, one.client, one.key, uint64(generation)<<32|first, 0)
 }
 
 // generations is the number of generations with different numbers.
@@ -75,16 +80,6 @@ type shardSequencer struct {
 	first, last uint64    // values of the counter that are leased and unused; none if first > last
 	leased      time.Time // when they were leased
 	second      time.Time
-}
-
-func newShardSequencer(
-	client redis.Cmdable, space keyspace.Space, shard keyspace.Shard, now func() time.Time,
-) *shardSequencer {
-	n := uint64(len(space.All()))
-	return &shardSequencer{
-		client: client, key: shard.OrderNumbers(), shard: uint64(shard), shards: n, numbers: 1 << 32 / n,
-		now: now, limit: leaseTimeout, first: 1,
-	}
 }
 
 // leaseTimeout is the limit of one lease.
@@ -153,17 +148,19 @@ func (s *shardSequencer) unrelatedStart() uint32 {
 	return h.Sum32()
 }
 
-// skipPast advances a counter that lags behind after, the sequence number of the newest known order. A missing
-// counter stays missing: see Sequencer. An error wraps sale.ErrUnavailable.
-func (s *shardSequencer) skipPast(ctx context.Context, after uint32) error {
+// skipPast advances the counter of a shard that lags behind after, the sequence number of the newest known order. A
+// missing counter stays missing: see Sequencer. An error wraps sale.ErrUnavailable.
+func skipPast(
+	ctx context.Context, client redis.Scripter, space keyspace.Space, shard keyspace.Shard, after uint32,
+) error {
 	const margin = 1024 * blockSize // blocks of other processes are within
-	target := uint64(after)/s.shards + margin
-	return s.reach(ctx, target, target)
+	target := uint64(after)/uint64(len(space.All())) + margin
+	return reach(ctx, client, shard.OrderNumbers(), target, target)
 }
 
-// reach advances the counter to target if it is lower. missing stands for a counter that does not exist.
-func (s *shardSequencer) reach(ctx context.Context, target, missing uint64) error {
-	if err := redisscript.Run(ctx, s.client, "advance_order_ids", []string{s.key}, target, missing).Err(); err != nil {
+// reach advances the counter key to target if it is lower. missing stands for a counter that does not exist.
+func reach(ctx context.Context, client redis.Scripter, key string, target, missing uint64) error {
+	if err := redisscript.Run(ctx, client, "advance_order_ids", []string{key}, target, missing).Err(); err != nil {
 		return unavailable("advance order numbers", err)
 	}
 	return nil
