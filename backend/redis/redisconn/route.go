@@ -73,8 +73,12 @@ func (r router) run(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipe
 		byClient[client] = append(byClient[client], cmd)
 	}
 	var sending sync.WaitGroup
-	for client, cmds := range byClient {
-		sending.Go(func() { _ = send(ctx, client.Pipeline(), cmds) }) // each command has its error
+	for client, cmds := range byClient { // each command has its error
+		if len(byClient) == 1 {
+			_ = send(ctx, client.Pipeline(), cmds)
+		} else {
+			sending.Go(func() { _ = send(ctx, client.Pipeline(), cmds) })
+		}
 	}
 	sending.Wait()
 	for _, cmd := range cmds {
