@@ -51,6 +51,16 @@ func (m *Meter) Sample(now time.Time, accepted int64, s Stats) {
 	}
 }
 
+// Stop discards the rate, because the database does not respond. It has no effect if orders have left the queue since
+// the sample before the last one.
+func (m *Meter) Stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.left.Equal(m.at) {
+		m.rate, m.known = 0, false
+	}
+}
+
 // stalled is the rate per second below which a queue counts as not draining.
 const stalled = 0.01
 
@@ -62,8 +72,8 @@ type Pace struct {
 	Within    time.Duration // until all orders accepted so far have left the queue
 }
 
-// Pace returns the estimate of the last sample. It returns the zero Pace if orders wait and none has left the queue for
-// less than meterMemory: no rate is known, and a worker may be about to write them.
+// Pace returns the estimate of the last sample. It returns the zero Pace if orders wait, no rate is known, and the last
+// order has left the queue within meterMemory: a worker may be about to write them.
 func (m *Meter) Pace() Pace {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,6 +84,8 @@ func (m *Meter) Pace() Pace {
 		p.Drains, p.Within = true, time.Duration(float64(m.waiting)/m.rate*float64(time.Second))
 	case m.at.Sub(m.left) < meterMemory:
 		return Pace{}
+	default:
+		p.Known = true
 	}
 	return p
 }

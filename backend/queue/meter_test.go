@@ -84,6 +84,38 @@ func TestMeterHasNoEstimateWhileNothingLeaves(t *testing.T) {
 	}
 }
 
+// A database that does not respond writes no order, so the average of the time before is no estimate. The first orders
+// that leave the queue after the outage give a new one.
+func TestMeterHasNoEstimateWhileTheDatabaseIsDown(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var m queue.Meter
+	sample := func(second, ready int64, down bool) queue.Pace {
+		m.Sample(at.Add(time.Duration(second)*time.Second), 1000, queue.Stats{Ready: ready})
+		if down {
+			m.Stop()
+		}
+		return m.Pace()
+	}
+	sample(0, 600, false)
+	sample(2, 400, false)
+	if p := sample(4, 200, true); !p.Drains || p.PerSecond != 100 {
+		t.Errorf("orders left just before the outage: %+v", p)
+	}
+	for second := int64(6); second < 14; second += 2 {
+		if p := sample(second, 200, true); p != (queue.Pace{}) {
+			t.Errorf("after %d s: %+v", second-4, p)
+		}
+	}
+	for second := int64(14); second < 60; second += 2 {
+		if p := sample(second, 200, true); p.Drains || !p.Known || p.PerSecond != 0 {
+			t.Errorf("after %d s: %+v", second-4, p)
+		}
+	}
+	if p := sample(60, 180, false); !p.Drains || p.PerSecond != 10 || p.Within != 18*time.Second {
+		t.Errorf("after the outage: %+v", p)
+	}
+}
+
 // Orders that came since the last sample, or that nothing had time to write yet, give no estimate: the queue neither
 // drains in no time nor stands still.
 func TestMeterHasNoEstimateForTheFirstOrders(t *testing.T) {

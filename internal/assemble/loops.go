@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/backend/queue"
 	"sluice/backend/spread"
 	"sluice/internal/loop"
 )
@@ -101,9 +102,15 @@ func (b *Backend) measureOnce(ctx context.Context) {
 			accepted[segment.Shard] += segment.Accepted
 		}
 	}
+	all := queue.Sum(shards)
+	down := all.Ready+all.Delayed+all.Leased > 0 && b.stores.db.Ping(ctx) != nil
 	for i, one := range shards {
-		if one != nil {
-			b.meters[i].Sample(time.Now(), accepted[i], *one)
+		if one == nil {
+			continue
+		}
+		b.meters[i].Sample(time.Now(), accepted[i], *one)
+		if down {
+			b.meters[i].Stop()
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sluice/backend/admission"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
+	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store/storetest"
@@ -44,6 +45,31 @@ func TestFullQueueHasThePaceOfItsSegment(t *testing.T) {
 		if got, want := b.queueFull(home), []time.Duration{2 * time.Second, time.Minute}[segment]; got != want {
 			t.Errorf("segment %d: retry after %s, want %s", segment, got, want)
 		}
+	}
+}
+
+// While the database is down, the rate of the time before is no estimate of when orders are in it.
+func TestQueueHasNoPaceWhileTheDatabaseIsDown(t *testing.T) {
+	ctx := t.Context()
+	b, _ := newSpreadSale(t)
+	order := keyspace.Message{ID: sale.NewOrderID(time.Now(), 2), SaleID: "shoe", Buyer: "ann", Slot: 1, Serial: 1}
+	if err := b.stores.queues[0].Push(ctx, order); err != nil {
+		t.Fatal(err)
+	}
+	meter := &b.meters[0]
+	now := time.Now()
+	meter.Sample(now.Add(-4*time.Second), 0, queue.Stats{Ready: 21})
+	meter.Sample(now.Add(-2*time.Second), 0, queue.Stats{Ready: 1})
+	b.measureOnce(ctx)
+	if p := meter.Pace(); !p.Drains || !p.Known {
+		t.Errorf("with the database: %+v", p)
+	}
+	if err := b.stores.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.measureOnce(ctx)
+	if p := meter.Pace(); p != (queue.Pace{}) {
+		t.Errorf("without the database: %+v", p)
 	}
 }
 
