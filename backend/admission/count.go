@@ -159,7 +159,9 @@ func (s *Stock) tryCountUnits(
 		return nil, errIndexIncomplete
 	}
 	last := len(f) - 2
-	copies.leased = f[last]
+	if copies.leased, err = strconv.ParseInt(f[last], 10, 64); err != nil {
+		return nil, fmt.Errorf("the script returned %q leased entries", f[last])
+	}
 	defer func() {
 		if removed := copies.remove(ctx, s.cfg.Client); err == nil && strconv.FormatInt(removed, 10) != f[last+1] {
 			counts, err = nil, errCopyLost

@@ -92,7 +92,7 @@ func TestScanOrdersYieldsEachEntryOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := 0
-		if err := ScanOrders(ctx, c, shard.Orders(), func(_, text string) {
+		if err := ScanOrders(ctx, c, shard.Orders(), func(text string) {
 			if text != strconv.Itoa(next) {
 				t.Fatalf("entry %d is %q", next, text)
 			}

@@ -33,15 +33,15 @@ func ScanPages(ctx context.Context, read ranger, key string, each func(text stri
 	}
 }
 
-// ScanOrders calls each for every entry of a stream of orders, oldest first, with its id and text.
-func ScanOrders(ctx context.Context, client redisconn.Client, key string, each func(id, text string)) error {
+// ScanOrders calls each for every text in a stream of orders, oldest first.
+func ScanOrders(ctx context.Context, client redisconn.Client, key string, each func(text string)) error {
 	for after := "-"; ; {
 		entries, err := client.XRangeN(ctx, key, after, "+", readChunk).Result()
 		if err != nil {
 			return err
 		}
 		for _, e := range entries {
-			each(e.ID, keyspace.EntryText(e.Values))
+			each(keyspace.EntryText(e.Values))
 		}
 		if len(entries) < readChunk {
 			return nil

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"slices"
 	"strconv"
-	"strings"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
@@ -17,7 +16,7 @@ type snapshot struct {
 	shard          keyspace.Shard
 	ready, delayed string
 	orders         string // the stream
-	leased         string // entries up to this id are leased; "" if none are
+	leased         int64  // number of entries that are leased: the first ones
 	batches        []string
 	returns, lines []string // per sale; lines holds the index lines of dead letters that hold a unit
 }
@@ -78,8 +77,9 @@ func (s *snapshot) read(ctx context.Context, client redisconn.Client, counts map
 			return err
 		}
 	}
-	return ScanOrders(ctx, client, s.orders, func(id, text string) {
-		if s.leased == "" || entryAfter(id, s.leased) {
+	entries := int64(0)
+	return ScanOrders(ctx, client, s.orders, func(text string) {
+		if entries++; entries > s.leased {
 			ready(text)
 		} else {
 			leased(text)
@@ -115,18 +115,4 @@ func (s *snapshot) readSale(ctx context.Context, client redisconn.Client, i int,
 func (s *snapshot) remove(ctx context.Context, client redisconn.Client) int64 {
 	keys := slices.Concat([]string{s.ready, s.delayed, s.orders}, s.batches, s.returns, s.lines)
 	return client.Unlink(context.WithoutCancel(ctx), keys...).Val()
-}
-
-// entryAfter reports whether entry id a follows b. Ids have the form "<ms>-<n>".
-func entryAfter(a, b string) bool {
-	am, an := entryID(a)
-	bm, bn := entryID(b)
-	return am > bm || am == bm && an > bn
-}
-
-func entryID(id string) (ms, n uint64) {
-	head, tail, _ := strings.Cut(id, "-")
-	ms, _ = strconv.ParseUint(head, 10, 64) // Redis generated it
-	n, _ = strconv.ParseUint(tail, 10, 64)
-	return ms, n
 }

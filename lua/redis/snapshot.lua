@@ -22,7 +22,7 @@
 --      its returns, number of the last return, stock, units left, orders accepted, version of the allocation and units
 --      of the outgoing transfer of a segment ('0' otherwise); stock, units left and orders accepted are empty if Redis
 --      does not hold the sale; the number of its returns is an error if a key of the sale has the wrong type. Then the
---      id up to which entries of the stream are leased, or '', and the number of copies.
+--      number of entries of the stream that are leased, which are its first ones, and the number of copies.
 
 -- include stream
 
@@ -123,7 +123,7 @@ local function copy_entries(from, to)
   redis.call('PEXPIRE', to, ttl)
   copies = copies + 1
 end
-local leased = ''
+local leased = 0
 redis.call('DEL', orders_copy)
 if redis.call('XLEN', orders) > 0 then
   for _, info in ipairs(redis.call('XINFO', 'GROUPS', orders)) do
@@ -132,7 +132,7 @@ if redis.call('XLEN', orders) > 0 then
       fields[info[i]] = info[i + 1]
     end
     if fields['name'] == group then
-      leased = fields['last-delivered-id']
+      leased = fields['pending']
     end
   end
   if redis.REDIS_VERSION_NUM then
@@ -141,5 +141,5 @@ if redis.call('XLEN', orders) > 0 then
     copy_entries(orders, orders_copy)
   end
 end
-answer[n + 1], answer[n + 2] = leased, tostring(copies)
+answer[n + 1], answer[n + 2] = tostring(leased), tostring(copies)
 return answer

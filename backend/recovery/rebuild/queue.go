@@ -46,7 +46,7 @@ func (j *job) readQueue(ctx context.Context) (err error) {
 	if err := admission.ScanPages(ctx, j.oldestFirst, j.shard.Ready(), add); err != nil {
 		return err
 	}
-	err = admission.ScanOrders(ctx, j.client, j.shard.Orders(), func(_, text string) { j.addText(text) })
+	err = admission.ScanOrders(ctx, j.client, j.shard.Orders(), j.addText)
 	if err != nil {
 		return err
 	}
