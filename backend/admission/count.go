@@ -49,7 +49,7 @@ func (c *UnitCount) InFlight(yield func(keyspace.Message)) {
 
 const (
 	copyTimeout  = 20 * time.Second // of the script that copies
-	countTimeout = time.Minute      // of a count
+	countTimeout = time.Minute      // of a count, with its repairs of the index
 	copyLifetime = 2 * time.Minute  // longer than countTimeout: the copies of a crashed count expire
 	maxReindexes = 3                // repairs of the index of dead letters before a count fails
 )
@@ -72,20 +72,34 @@ func (s *Stock) CountUnits(ctx context.Context, of spread.Part) (UnitCount, erro
 func (s *Stock) CountShardUnits(
 	ctx context.Context, shard keyspace.Shard, ids []string,
 ) (map[string]*UnitCount, error) {
-	for range maxReindexes {
-		counts, err := s.countShardUnits(ctx, shard, ids)
-		if err == nil {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	copier := redisconn.WithTimeout(s.cfg.Server(shard), copyTimeout)
+	var cause error // of the last retry
+	for try, reindexes := 0, 0; ; try++ {
+		counts, err := s.tryCountUnits(ctx, copier, shard, ids)
+		switch {
+		case err == nil:
 			return usable(counts)
+		case errors.Is(err, errIndexIncomplete) && reindexes < maxReindexes:
+			reindexes++
+			if _, err := s.reindexShard(ctx, shard); err != nil {
+				return nil, err
+			}
+			continue
+		case errors.Is(err, errStaleBatches), errors.Is(err, errCopyLost):
+			cause = err
+		case cause != nil && ctx.Err() != nil:
+			return nil, unavailable("count units", fmt.Errorf("%w; try again (%w)", cause, ctx.Err()))
+		case rejected(err):
+			err = fmt.Errorf("queue of shard %d: %v", shard, err) // no longer of type redis.Error
+			fallthrough
+		default:
+			return nil, unavailable("count units", err)
 		}
-		if !errors.Is(err, errIndexIncomplete) {
-			return nil, err
-		}
-		if _, err := s.reindexShard(ctx, shard); err != nil {
-			return nil, err
-		}
+		// 0 to 6 ms in an uneven sequence, so that retries do not synchronise with a worker
+		loop.Sleep(ctx, time.Duration(try*3%7)*time.Millisecond)
 	}
-	return nil, unavailable("count units", errors.New(
-		"dead letters change without their index; stop processes of older versions"))
 }
 
 // usable removes the counts of sales with unusable keys, and returns their errors.
@@ -100,42 +114,14 @@ func usable(counts map[string]*UnitCount) (map[string]*UnitCount, error) {
 	return counts, errors.Join(failures...)
 }
 
-var errIndexIncomplete = errors.New("admission: the index of dead letters is incomplete")
-
-// countShardUnits retries until no batch is leased between the list of batches and the copy, and the copy is complete
-// until it was read.
-func (s *Stock) countShardUnits(
-	ctx context.Context, shard keyspace.Shard, ids []string,
-) (map[string]*UnitCount, error) {
-	ctx, cancel := context.WithTimeout(ctx, countTimeout)
-	defer cancel()
-	copier := redisconn.WithTimeout(s.cfg.Server(shard), copyTimeout)
-	var cause error // of the last retry
-	for try := 0; ; try++ {
-		counts, err := s.tryCountUnits(ctx, copier, shard, ids)
-		switch {
-		case errors.Is(err, errStaleBatches), errors.Is(err, errCopyLost):
-			cause = err
-		case err == nil, errors.Is(err, errIndexIncomplete):
-			return counts, err
-		case cause != nil && ctx.Err() != nil:
-			return nil, unavailable("count units", fmt.Errorf("%w; try again (%w)", cause, ctx.Err()))
-		default:
-			if rejected(err) {
-				err = fmt.Errorf("queue of shard %d: %v", shard, err) // no longer of type redis.Error
-			}
-			return nil, unavailable("count units", err)
-		}
-		// 0 to 6 ms in an uneven sequence, so that retries do not synchronise with a worker
-		loop.Sleep(ctx, time.Duration(try*3%7)*time.Millisecond)
-	}
-}
-
 var (
-	errStaleBatches = errors.New("the queue changes too fast")
-	errCopyLost     = errors.New("a part of the copy of the queue was lost or expired before it was read")
+	errStaleBatches    = errors.New("the queue changes too fast")
+	errCopyLost        = errors.New("a part of the copy of the queue was lost or expired before it was read")
+	errIndexIncomplete = errors.New("dead letters change without their index; stop processes of older versions")
 )
 
+// tryCountUnits copies the queue and reads the copy. It returns errStaleBatches if a batch was leased between the list of
+// batches and the copy, errCopyLost, or errIndexIncomplete; then another try can succeed.
 func (s *Stock) tryCountUnits(
 	ctx context.Context, copier redis.Scripter, shard keyspace.Shard, ids []string,
 ) (counts map[string]*UnitCount, err error) {
