@@ -206,8 +206,8 @@ var mutants = []mutant{
 	{
 		"stream: a rebuild drops it",
 		"backend/recovery/rebuild/queue.go",
-		"j.client, j.shard.Orders(), func",
-		"j.client, j.shard.Orders()+\"x\", func",
+		"j.client, j.shard.Orders(), j.addText",
+		"j.client, j.shard.Orders()+\"x\", j.addText",
 		rebuildTest("TestRebuildOfAnIntactStreamKeepsItsQueue"),
 	},
 	{
