@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"time"
+
+	"sluice/internal/loop"
 )
 
 // backoff pauses between attempts with full jitter; the bound doubles from 50 ms up to Config.MaxBackoff. The zero
@@ -17,8 +19,5 @@ func (b *backoff) reset() { b.n = 0 }
 func (b *backoff) wait(ctx context.Context, c *Config) {
 	bound := min(50*time.Millisecond<<min(b.n, 20), c.MaxBackoff)
 	b.n++
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Millisecond + time.Duration(c.Jitter()*float64(bound))):
-	}
+	loop.Sleep(ctx, time.Millisecond+time.Duration(c.Jitter()*float64(bound)))
 }

@@ -9,10 +9,11 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/telemetry"
+	"sluice/internal/loop"
 )
 
-// loop takes, writes and acknowledges one batch after the other. Run starts Config.Concurrency loops.
-type loop struct {
+// batchLoop takes, writes and acknowledges one batch after the other. Run starts Config.Concurrency loops.
+type batchLoop struct {
 	*Worker
 	stopping context.Context // done: take no further batch
 	hard     context.Context // done: cancel the write in progress
@@ -30,7 +31,7 @@ type loop struct {
 	outdated   backoff // between batches that are stale, until the new generation of Redis is known
 }
 
-func (l *loop) run() {
+func (l *batchLoop) run() {
 	var pause backoff
 	for l.stopping.Err() == nil {
 		batch, err := l.take()
@@ -55,7 +56,7 @@ func (l *loop) run() {
 // it is woken, and then the next one waits in Redis. A take wakes a loop if it leaves messages, so as many loops are
 // woken as there is work for. Without a wake-up, the queue is checked every Config.Idle, because a process that crashes
 // after it was woken leaves messages.
-func (l *loop) await() error {
+func (l *batchLoop) await() error {
 	for {
 		select {
 		case l.waiting <- struct{}{}:
@@ -71,11 +72,9 @@ func (l *loop) await() error {
 }
 
 // awaitRedis waits in Redis for at most Config.Idle. It reports whether the queue was empty after that.
-func (l *loop) awaitRedis() (empty bool, err error) {
-	select {
-	case <-l.stopping.Done():
+func (l *batchLoop) awaitRedis() (empty bool, err error) {
+	if l.stopping.Err() != nil {
 		return false, nil
-	default:
 	}
 	woken, err := l.queue.Wait(l.calls, l.cfg.Idle)
 	if err != nil || woken {
@@ -89,19 +88,15 @@ const busyBatch = 8
 
 // gather waits after a batch of n orders, so that the next one is larger: a transaction costs as much as 40 orders.
 // Neither few orders nor a backlog, which fills every batch, wait.
-func (l *loop) gather(n int) {
-	if n < busyBatch || n >= l.cfg.Batch {
-		return
-	}
-	select {
-	case <-l.stopping.Done():
-	case <-time.After(l.cfg.Gather):
+func (l *batchLoop) gather(n int) {
+	if n >= busyBatch && n < l.cfg.Batch {
+		loop.Sleep(l.stopping, l.cfg.Gather)
 	}
 }
 
 // take acknowledges the written batch and leases the next one. After an error it repeats the call with the same id:
 // if the first call was executed, the same messages are returned now instead of after their lease has expired.
-func (l *loop) take() (queue.Batch, error) {
+func (l *batchLoop) take() (queue.Batch, error) {
 	if l.cfg.Source != nil {
 		l.generation = l.cfg.Source.Generation() // read before the call: writes with an older generation are rejected
 	}
@@ -131,7 +126,7 @@ func (l *loop) take() (queue.Batch, error) {
 }
 
 // nameBatch sets the id of the next batch. A loop without a consumer registers one first.
-func (l *loop) nameBatch() error {
+func (l *batchLoop) nameBatch() error {
 	if l.consumer == "" {
 		consumer, err := l.queue.Register(l.calls, l.cfg.ConsumerName())
 		if err != nil {
@@ -145,7 +140,7 @@ func (l *loop) nameBatch() error {
 }
 
 // finish acknowledges or releases what the loop holds.
-func (l *loop) finish() {
+func (l *batchLoop) finish() {
 	if l.ack != "" {
 		if _, err := l.queue.Ack(l.calls, l.ack); err != nil {
 			l.queueFailed("ack", err) // its lease expires, and writing it again changes nothing
@@ -157,7 +152,7 @@ func (l *loop) finish() {
 }
 
 // process writes a batch and reports the result to the queue. The next take acknowledges a batch without failures.
-func (l *loop) process(b queue.Batch) {
+func (l *batchLoop) process(b queue.Batch) {
 	ctx, release := l.keepLease(b.ID)
 	ctx, span := l.trace(ctx, b.Messages)
 	failures, err := l.write(ctx, b.Messages)
@@ -184,7 +179,7 @@ func (l *loop) process(b queue.Batch) {
 }
 
 // trace begins the span of a batch, which is nil without a traced order.
-func (l *loop) trace(ctx context.Context, orders []sale.Order) (context.Context, *telemetry.Batch) {
+func (l *batchLoop) trace(ctx context.Context, orders []sale.Order) (context.Context, *telemetry.Batch) {
 	if l.cfg.Tracer == nil {
 		return ctx, nil
 	}
@@ -209,7 +204,7 @@ func reasons(failures []queue.Failure) map[sale.OrderID]string {
 
 // fail acknowledges a batch with failed orders. If the batch is not leased, fail restores it. While the worker shuts
 // down, it releases the batch after three failed attempts, and another worker writes it again.
-func (l *loop) fail(b queue.Batch, failures []queue.Failure) {
+func (l *batchLoop) fail(b queue.Batch, failures []queue.Failure) {
 	var pause backoff
 	for {
 		lost, err := l.queue.Ack(l.calls, b.ID, failures...)
@@ -232,14 +227,14 @@ func (l *loop) fail(b queue.Batch, failures []queue.Failure) {
 }
 
 // rebuilt reports whether Redis was rebuilt after the current batch was taken.
-func (l *loop) rebuilt() bool {
+func (l *batchLoop) rebuilt() bool {
 	return l.cfg.Source != nil && l.cfg.Source.Generation() != l.generation
 }
 
 // restore queues the orders of a batch again that are neither rows nor known to Redis. It follows a rebuild or the loss
 // of a lease: either another worker has the batch, or Redis has lost its data and only this worker has the orders.
 // restore retries until it succeeds. It logs the orders that cannot be restored.
-func (l *loop) restore(b queue.Batch, cause error) {
+func (l *batchLoop) restore(b queue.Batch, cause error) {
 	if l.cfg.Source == nil {
 		return
 	}
@@ -274,13 +269,13 @@ func idsOf(orders []sale.Order) []string {
 }
 
 // pause waits before the next attempt and counts the loop as paused.
-func (l *loop) pause(b *backoff, kind string) {
+func (l *batchLoop) pause(b *backoff, kind string) {
 	l.cfg.Metrics.Paused(kind, 1)
 	defer l.cfg.Metrics.Paused(kind, -1)
 	b.wait(l.stopping, &l.cfg)
 }
 
-func (l *loop) release(id string) (lost bool) {
+func (l *batchLoop) release(id string) (lost bool) {
 	lost, err := l.queue.Release(l.calls, id)
 	if err != nil {
 		l.queueFailed("release", err)
@@ -289,20 +284,20 @@ func (l *loop) release(id string) (lost bool) {
 }
 
 // releaseBatch releases a batch that is not written. If the batch is not leased, releaseBatch restores it.
-func (l *loop) releaseBatch(b queue.Batch, cause error) {
+func (l *batchLoop) releaseBatch(b queue.Batch, cause error) {
 	if l.release(b.ID) {
 		l.restore(b, cause)
 	}
 }
 
-func (l *loop) queueFailed(call string, err error) {
+func (l *batchLoop) queueFailed(call string, err error) {
 	l.cfg.Metrics.Failed(KindQueue)
 	l.cfg.Log.Warn("worker: queue call failed", "call", call, "err", err)
 }
 
 // succeeded reports whether a call that run repeats has succeeded. It counts each failure, and logs the first of a
 // series and the success after it. fails is whether the call before has failed.
-func (l *loop) succeeded(fails *bool, call string, err error) bool {
+func (l *batchLoop) succeeded(fails *bool, call string, err error) bool {
 	switch {
 	case err != nil && *fails:
 		l.cfg.Metrics.Failed(KindQueue)
@@ -321,11 +316,10 @@ var (
 	errStopping = errors.New("shutting down while the store is unavailable")
 )
 
-// keepLease extends the lease of batch id every third of its duration, so that two consecutive calls may fail. When
-// the lease has expired, it cancels the context with errLost. release stops the extending and waits for a call in
-// progress.
-func (l *loop) keepLease(id string) (ctx context.Context, release func()) {
-	ctx, cancel := context.WithCancelCause(l.hard)
+// keepLease extends the lease of batch id every third of its duration, so that two consecutive calls may fail. ctx ends
+// when the lease has expired, or with hard. release stops the extending and waits for a call in progress.
+func (l *batchLoop) keepLease(id string) (ctx context.Context, release func()) {
+	ctx, cancel := context.WithCancel(l.hard)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -340,14 +334,14 @@ func (l *loop) keepLease(id string) (ctx context.Context, release func()) {
 			lost, err := l.queue.Extend(l.calls, id)
 			switch {
 			case lost:
-				cancel(errLost)
+				cancel()
 			case err != nil && ctx.Err() == nil:
 				l.queueFailed("extend", err)
 			}
 		}
 	}()
 	return ctx, func() {
-		cancel(nil)
+		cancel()
 		<-done
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"sluice/backend/queue"
 	"sluice/backend/sale"
 	"sluice/backend/telemetry"
+	"sluice/internal/loop"
 )
 
 // Queue is the part of queue.List that a worker calls.
@@ -109,18 +110,12 @@ func New(q Queue, store Store, cfg Config) *Worker {
 // batch that was not written is released, so that another worker takes it immediately. Run may be called
 // concurrently, in this and in other processes.
 func (w *Worker) Run(ctx context.Context) error {
-	hard, abort := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer abort(nil)
-	stop := context.AfterFunc(ctx, func() {
-		drained := time.AfterFunc(w.cfg.DrainTimeout, func() { abort(errDrained) })
-		<-hard.Done()
-		drained.Stop()
-	})
+	hard, stop := loop.Outlive(ctx, w.cfg.DrainTimeout)
 	defer stop()
 
 	var loops sync.WaitGroup
 	for range w.cfg.Concurrency {
-		loops.Go(func() { (&loop{Worker: w, stopping: ctx, hard: hard, calls: context.WithoutCancel(ctx)}).run() })
+		loops.Go(func() { (&batchLoop{Worker: w, stopping: ctx, hard: hard, calls: context.WithoutCancel(ctx)}).run() })
 	}
 	loops.Wait()
 	return nil

@@ -15,7 +15,7 @@ import (
 // write stores the orders. When the store rejects them, it bisects: k rejected orders among n take about 2k*log2(n)
 // writes. It returns a failure for each rejected order; all others are stored. An error means that some orders may
 // not be stored: it is errLost, errDrained, errStopping or store.ErrStale.
-func (l *loop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure, error) {
+func (l *batchLoop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure, error) {
 	err := l.persist(ctx, orders)
 	switch {
 	case err == nil:
@@ -36,7 +36,7 @@ func (l *loop) write(ctx context.Context, orders []sale.Order) ([]queue.Failure,
 
 // failure is permanent when the store rejected the order. After any other error the queue retries the order up to its
 // limit of attempts.
-func (l *loop) failure(ctx context.Context, o sale.Order, err error) queue.Failure {
+func (l *batchLoop) failure(ctx context.Context, o sale.Order, err error) queue.Failure {
 	rejected := errors.Is(err, store.ErrRejected)
 	kind, msg := KindError, "worker: an order was not written, and is retried up to its limit of attempts"
 	if rejected {
@@ -54,7 +54,7 @@ func isFault(err error) bool {
 
 // persist writes the orders in one transaction. While the store is unavailable it pauses and retries without a limit,
 // and counts no attempt of an order. During shutdown it returns errStopping instead.
-func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
+func (l *batchLoop) persist(ctx context.Context, orders []sale.Order) error {
 	var pause backoff
 	for {
 		start := time.Now()
@@ -66,8 +66,10 @@ func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 				l.cfg.Log.InfoContext(ctx, "worker: the store is available again", "attempts", pause.n+1)
 			}
 			return nil
+		case l.hard.Err() != nil:
+			return errDrained
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return errLost
 		case !errors.Is(err, sale.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
 			return err
 		}
@@ -83,7 +85,7 @@ func (l *loop) persist(ctx context.Context, orders []sale.Order) error {
 }
 
 // attempt writes once. It returns a panic of the store as an error, because one order must not end every worker.
-func (l *loop) attempt(ctx context.Context, orders []sale.Order) (err error) {
+func (l *batchLoop) attempt(ctx context.Context, orders []sale.Order) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.WriteTimeout)
 	defer cancel()
 	defer func() {
