@@ -165,20 +165,21 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 		return false, err
 	}
 	a.cfg.Step("verify")
-	orders, payments, err := read(part.path, func(row) error { return nil })
+	path := a.path(part.File)
+	orders, payments, err := read(path, func(row) error { return nil })
 	if err == nil && (orders != part.Orders || payments != part.Payments) {
 		err = fmt.Errorf("%s: it has %d orders and %d payments, want %d and %d",
-			part.path, orders, payments, part.Orders, part.Payments)
+			path, orders, payments, part.Orders, part.Payments)
 	}
 	if err != nil {
 		return false, fmt.Errorf("the file cannot be verified: %w", err)
 	}
 	if orders+payments > 0 || number == 1 {
 		a.cfg.Step("record")
-		if err := a.cfg.Store.BeginPart(ctx, saleID, part.ArchivePart); err != nil {
+		if err := a.cfg.Store.BeginPart(ctx, saleID, part); err != nil {
 			return false, err
 		}
-	} else if err := os.Remove(part.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	} else if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, err // of an empty part: an earlier run has removed all rows
 	}
 	a.cfg.Step("redis")
@@ -193,12 +194,12 @@ func (a *Archiver) part(ctx context.Context, saleID string, number int) (left bo
 		return false, nil
 	}
 	a.cfg.Log.Info("removing the rows that are in the file", "sale", saleID, "rows", orders+payments)
-	removed, err := a.remove(ctx, saleID, part.path)
+	removed, err := a.remove(ctx, saleID, path)
 	if err != nil {
 		return false, err
 	}
 	a.cfg.Log.Info("archived",
-		"sale", saleID, "file", part.path, "orders", orders, "payments", payments, "removed", removed)
+		"sale", saleID, "file", path, "orders", orders, "payments", payments, "removed", removed)
 	return removed < orders+payments, nil
 }
 

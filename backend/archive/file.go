@@ -53,22 +53,16 @@ func (r row) archived() (store.Archived, error) {
 	return store.Archived{ID: cmp.Or(key.Number, int64(key.OrderID)), JSON: string(line)}, err
 }
 
-// written is a part whose file is on disk.
-type written struct {
-	store.ArchivePart
-	path string
-}
-
 // readPage is how many rows one statement reads.
 const readPage = 1000
 
 // write writes all rows of a sale to a file. The file gets its name when it is complete and on disk. The name contains
 // the start of the SHA-256, so no run replaces a file that has other rows: of another run at the same time, of another
 // deployment, or from before the database was restored.
-func (a *Archiver) write(ctx context.Context, saleID string, number int) (_ written, err error) {
+func (a *Archiver) write(ctx context.Context, saleID string, number int) (part store.ArchivePart, err error) {
 	file, err := os.CreateTemp(a.cfg.Dir, fmt.Sprintf("%s-%d-*.tmp", saleID, number)) // mode 0600
 	if err != nil {
-		return written{}, err
+		return part, err
 	}
 	defer func() {
 		if err = errors.Join(err, file.Close()); err != nil {
@@ -81,38 +75,41 @@ func (a *Archiver) write(ctx context.Context, saleID string, number int) (_ writ
 	lines := json.NewEncoder(compressed)
 
 	if err := lines.Encode(row{Header: &header{format, saleID, number}}); err != nil {
-		return written{}, err
+		return part, err
 	}
 	var count footer
 	count.Orders, err = writeRows(lines, "order", func(after int64) ([]store.OrderRow, error) {
 		return a.cfg.Store.OrderRows(ctx, store.OrderQuery{SaleID: saleID, After: sale.OrderID(after), Limit: readPage})
 	}, func(o store.OrderRow) int64 { return int64(o.ID) })
 	if err != nil {
-		return written{}, err
+		return part, err
 	}
 	count.Payments, err = writeRows(lines, "payment", func(after int64) ([]store.Callback, error) {
 		return a.cfg.Store.Callbacks(ctx, store.CallbackQuery{SaleID: saleID, After: after, Limit: readPage})
 	}, func(p store.Callback) int64 { return p.Number })
 	if err != nil {
-		return written{}, err
+		return part, err
 	}
 	for _, do := range []func() error{
 		func() error { return lines.Encode(row{Footer: &count}) }, compressed.Close, buffered.Flush, file.Sync,
 	} {
 		if err := do(); err != nil {
-			return written{}, err
+			return part, err
 		}
 	}
 	digest := hex.EncodeToString(sum.Sum(nil))
 	name := fmt.Sprintf("%s-%d-%s.ndjson.gz", saleID, number, digest[:16])
-	part := written{path: filepath.Join(a.cfg.Dir, name), ArchivePart: store.ArchivePart{
+	if err := os.Rename(file.Name(), a.path(name)); err != nil {
+		return part, err
+	}
+	part = store.ArchivePart{
 		Number: number, File: name, SHA256: digest, Orders: count.Orders, Payments: count.Payments,
-	}}
-	if err := os.Rename(file.Name(), part.path); err != nil {
-		return written{}, err
 	}
 	return part, syncDir(a.cfg.Dir)
 }
+
+// path returns the path of a file of the archive.
+func (a *Archiver) path(name string) string { return filepath.Join(a.cfg.Dir, name) }
 
 // writeRows writes rows, each as the field name of a line, page by page. read returns the next readPage rows behind a
 // key. It returns the number of rows.
