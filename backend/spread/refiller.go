@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/backend/sale"
+	"sluice/internal/loop"
 )
 
 // The times of a Refiller. docs/scale.md shows their effect.
@@ -135,13 +136,12 @@ func (r *Refiller) leave(w *waiter) {
 func (r *Refiller) serve(ctx context.Context) {
 	for {
 		r.mu.Lock()
-		if len(r.waiting) == 0 {
-			r.running = false
-			r.mu.Unlock()
+		before := len(r.waiting)
+		r.running = before > 0
+		r.mu.Unlock()
+		if before == 0 {
 			return
 		}
-		before := len(r.waiting)
-		r.mu.Unlock()
 		_ = r.RunOnce(ctx) // after a failure the purchases wait for the next round, or time out
 		r.mu.Lock()
 		idle := len(r.waiting) >= before
@@ -235,12 +235,11 @@ func (r *Refiller) levels(states []State, waiting []*waiter) []Level {
 // move makes the moves of a plan concurrently. It returns the units that were moved to each segment.
 func (r *Refiller) move(ctx context.Context, moves []Move) (gained []int64, err error) {
 	gained = make([]int64, r.of.Spread)
-	made, failures := make([]Move, len(moves)), make([]error, len(moves))
-	var running sync.WaitGroup
-	for i, m := range moves {
-		running.Go(func() { made[i], failures[i] = r.mover.Move(ctx, r.of, m) })
-	}
-	running.Wait()
+	made := make([]Move, len(moves))
+	failures := loop.Each(moves, -1, func(i int, m Move) (err error) {
+		made[i], err = r.mover.Move(ctx, r.of, m)
+		return err
+	})
 	for i, m := range made {
 		if failures[i] == nil {
 			gained[m.To] += m.Units
