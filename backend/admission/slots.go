@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/backend/redis/keyspace"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 )
@@ -28,35 +31,26 @@ func (s *Stock) HaveSlots(ctx context.Context, orders []sale.Order) ([]bool, err
 		return have, nil
 	}
 	saleID := orders[0].SaleID
-	parts, err := s.parts(ctx, saleID)
+	k, err := s.Spread(ctx, saleID)
 	if errors.Is(err, ErrNotLoaded) {
 		return have, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	at := make([][]int, len(parts)) // the orders of each part
-	for i, o := range orders {
-		home := spread.Home(o.Buyer, len(parts))
-		at[home] = append(at[home], i)
+	slots := make([]*redis.StringCmd, len(orders))
+	cmds, _ := s.cfg.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, o := range orders {
+			home := s.ShardOf(spread.HomePart(saleID, o.Buyer, k))
+			slots[i] = p.HGet(ctx, home.Buyers(saleID), o.Buyer)
+		}
+		return nil
+	})
+	if err := redisconn.PipelineError(cmds); err != nil {
+		return nil, unavailable("slots of sale "+saleID, err)
 	}
-	for _, part := range parts {
-		mine := at[part.Segment]
-		if len(mine) == 0 {
-			continue
-		}
-		buyers := make([]string, len(mine))
-		for i, n := range mine {
-			buyers[i] = orders[n].Buyer
-		}
-		slots, err := s.cfg.Client.HMGet(ctx, s.ShardOf(part).Buyers(saleID), buyers...).Result()
-		if err != nil {
-			return nil, unavailable("slots of sale "+saleID, err)
-		}
-		for i, n := range mine {
-			text, _ := slots[i].(string)
-			have[n] = keyspace.Slots(text).Find(orders[n].ID) > 0
-		}
+	for i, o := range orders {
+		have[i] = keyspace.Slots(slots[i].Val()).Find(o.ID) > 0
 	}
 	return have, nil
 }
