@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -81,26 +79,20 @@ func parseState(of spread.Part, def *redis.MapStringStringCmd, left *redis.Strin
 	state := spread.State{
 		Loaded: f.Version != 0, Version: f.Allocation, Units: f.Stock, Left: units, Returns: f.Returned, Sold: f.Accepted,
 	}
-	if f.Out != "" {
-		t, err := parseTransfer(f.Out)
-		if err != nil {
-			return spread.State{}, err
-		}
-		t.From, t.Version = of.Segment, f.Allocation
-		state.Out = &t
+	if state.Out, err = f.transfer(of.Segment); err != nil {
+		return spread.State{}, err
 	}
 	return state, nil
 }
 
-// parseTransfer parses the field out of a segment: "<units> <index of the other segment>". Its error is errUnusable.
-func parseTransfer(text string) (t spread.Transfer, err error) {
-	units, to, _ := strings.Cut(text, " ")
-	t.Units, err = strconv.ParseInt(units, 10, 64)
-	if err == nil {
-		t.To, err = strconv.Atoi(to)
+// transfer returns the outgoing transfer of a segment; nil: none. Its error is errUnusable.
+func (f *saleHash) transfer(segment int) (*spread.Transfer, error) {
+	if f.Out == "" {
+		return nil, nil
 	}
-	if err != nil {
-		return t, unusable(fmt.Errorf("outgoing transfer %q: %w", text, err))
+	t := &spread.Transfer{From: segment, Version: f.Allocation}
+	if _, err := fmt.Sscanf(f.Out, "%d %d", &t.Units, &t.To); err != nil {
+		return nil, unusable(fmt.Errorf("outgoing transfer %q: %w", f.Out, err))
 	}
 	return t, nil
 }

@@ -211,7 +211,7 @@ type saleHash struct {
 	Returned   int64  `redis:"returned"`
 	Segment    string `redis:"segment"`
 	Allocation int64  `redis:"allocation"`
-	Out        string `redis:"out"`
+	Out        string `redis:"out"` // "<units> <index of the other segment>" of the outgoing transfer
 }
 
 // parseSale returns the fields of a sale and its units left. It returns ErrNotLoaded if Redis has no units, an error of
@@ -263,15 +263,15 @@ func newView(
 		return v, nil
 	}
 	v.State = v.StateAt(now, 1) // a segment without units does not show that the sale is sold out
-	out := int64(0)
-	if f.Out != "" {
-		t, err := parseTransfer(f.Out)
-		if err != nil {
-			return View{}, err
-		}
-		out = t.Units
+	out, err := f.transfer(index)
+	if err != nil {
+		return View{}, err
 	}
-	v.Segments = []SegmentView{{index, shard, f.Stock, units, out, f.Accepted}}
-	v.Left += out
+	segment := SegmentView{Index: index, Shard: shard, Units: f.Stock, Left: units, Accepted: f.Accepted}
+	if out != nil {
+		segment.Out = out.Units
+	}
+	v.Left += segment.Out
+	v.Segments = []SegmentView{segment}
 	return v, nil
 }
