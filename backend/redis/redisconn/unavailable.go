@@ -17,22 +17,19 @@ func Unavailable(err error) bool {
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return true
 	}
-	if _, moved := redis.IsMovedError(err); moved {
-		return true // the next connection is to the new master
-	}
-	if _, ask := redis.IsAskError(err); ask {
-		return true // the key is being moved
-	}
-	return slices.ContainsFunc([]func(error) bool{
-		redis.IsLoadingError, redis.IsReadOnlyError, redis.IsOOMError, redis.IsMasterDownError, redis.IsClusterDownError,
-		redis.IsTryAgainError, redis.IsNoReplicasError, redis.IsMaxClientsError,
-	}, func(is func(error) bool) bool { return is(err) }) || slices.ContainsFunc([]string{
-		"BUSY ", "MISCONF",
-		"HELD",      // a script found the shard being rebuilt
-		"FOREIGN",   // a script found data of another deployment; the guard's next check blocks
-		"EXECABORT", // it rejected a command of a transaction, or EXEC, for one of the other causes
-		"UNBLOCKED", // a blocking call on a master that became a replica
-	}, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+	return slices.ContainsFunc(temporary, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
+}
+
+// temporary has the beginnings of temporary answers.
+var temporary = []string{
+	"LOADING ", "READONLY ", "OOM ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ", "NOREPLICAS ", "BUSY ", "MISCONF ",
+	"max number of clients reached",
+	"MOVED ",    // the next connection is to the new master
+	"ASK ",      // the key is being moved
+	"HELD",      // a script found the shard being rebuilt
+	"FOREIGN",   // a script found data of another deployment; the guard's next check blocks
+	"EXECABORT", // it rejected a command of a transaction, or EXEC, for one of the other causes
+	"UNBLOCKED", // a blocking call on a master that became a replica
 }
 
 // Denied reports whether err is an answer of Redis to a wrong user, password or number of a database. Repeating the
