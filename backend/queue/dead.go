@@ -27,20 +27,10 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 	if err != nil {
 		return nil, "", err
 	}
-	chunk := max(limit, 200)
-	for count, scanned := chunk, 0; ; {
-		// An offset would skip letters if others were removed in the meantime, so each read begins at the cursor's time.
-		least, most := q.scores(from)
-		entries, err := l.client.ZRangeByScoreWithScores(ctx, l.shard.Dead().Times(), &redis.ZRangeBy{
-			Min: least, Max: most, Count: int64(count),
-		}).Result()
+	for scanned := 0; scanned < maxDeadScan; {
+		entries, more, err := l.deadAfter(ctx, &q, from, max(limit, 200))
 		if err != nil {
 			return nil, "", wrap("dead letters", err)
-		}
-		more := len(entries) == count
-		entries = slices.DeleteFunc(entries, func(e redis.Z) bool { return !from.before(cursorOf(e)) })
-		if len(entries) > chunk {
-			entries, more = entries[:chunk], true
 		}
 		found, err := l.readDeadLetters(ctx, entries)
 		if err != nil {
@@ -48,23 +38,36 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 		}
 		for i, e := range entries {
 			from = cursorOf(e)
-			dead := found[i]
-			if dead == nil || !q.selects(dead) {
-				continue
+			if dead := found[i]; dead != nil && q.selects(dead) {
+				page = append(page, *dead)
 			}
-			page = append(page, *dead)
 			if len(page) == limit {
 				return page, from.String(), nil
 			}
 		}
-		scanned += len(entries)
-		switch {
-		case !more:
+		if !more {
 			return page, "", nil
-		case len(entries) == 0: // all have the millisecond of the cursor, and precede it
-			count *= 2
-		case scanned >= maxDeadScan:
-			return page, from.String(), nil
+		}
+		scanned += len(entries)
+	}
+	return page, from.String(), nil
+}
+
+// deadAfter returns the keys and times of at least one of the dead letters after a cursor, if there are any, and whether
+// more can follow. An offset would skip letters if others were removed in the meantime, so it reads from the time of the
+// cursor on, and more than count if all of these precede the cursor.
+func (l *List) deadAfter(
+	ctx context.Context, q *DeadQuery, from cursor, count int,
+) (entries []redis.Z, more bool, err error) {
+	least, most := q.scores(from)
+	for ; ; count *= 2 {
+		entries, err = l.client.ZRangeByScoreWithScores(ctx, l.shard.Dead().Times(), &redis.ZRangeBy{
+			Min: least, Max: most, Count: int64(count),
+		}).Result()
+		more = len(entries) == count
+		entries = slices.DeleteFunc(entries, func(e redis.Z) bool { return !from.before(cursorOf(e)) })
+		if err != nil || len(entries) > 0 || !more {
+			return entries, more, err
 		}
 	}
 }
