@@ -62,11 +62,13 @@ func (s *Store) FailRetry(ctx context.Context, l DeadLetter) error {
 	return err
 }
 
-// ReleaseRetry ends the lease of a dead letter that LeaseRetry has returned. The retry stays requested.
+// ReleaseRetry ends the lease of a dead letter that LeaseRetry has returned. The retry stays requested. If the lease is
+// the second one, the letter is like one whose first lease has expired, so the next lease is again the last.
 func (s *Store) ReleaseRetry(ctx context.Context, l DeadLetter) error {
 	op := fmt.Sprintf("events: release retry of dead letter %s of group %s", l.EventID, l.Group)
-	_, err := store.UpdateRows(ctx, s.db, op, `UPDATE event_dead_letters SET retry = 1, leased_until = NULL
-		WHERE group_name = $1 AND event_id = $2 AND leased_until = $3`, l.Group, l.EventID, l.leasedUntil)
+	_, err := store.UpdateRows(ctx, s.db, op, "UPDATE event_dead_letters SET retry = 1, "+
+		"leased_until = CASE WHEN retry = 0 THEN "+s.db.Dialect().Ago("1")+" END "+
+		"WHERE group_name = $1 AND event_id = $2 AND leased_until = $3", l.Group, l.EventID, l.leasedUntil)
 	return err
 }
 

@@ -258,6 +258,46 @@ func TestRetryThatCrashesConsumersEnds(t *testing.T) {
 	})
 }
 
+// A consumer crashes while it retries a dead letter, and the next ones are stopped during an outage. The stops use up no
+// attempt, and the crash still counts.
+func TestReleasedRetryKeepsACrash(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		l := events.DeadLetter{Group: "g", EventID: "1.paid", Position: 1, Body: "{}", Reason: "r", Deliveries: 5}
+		if err := errors.Join(e.AddDeadLetter(e.ctx, l), e.RetryDeadLetter(e.ctx, "g", "1.paid")); err != nil {
+			t.Fatal(err)
+		}
+		lease := func(duration time.Duration) *events.DeadLetter {
+			t.Helper()
+			leased, err := e.LeaseRetry(e.ctx, "g", duration)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return leased
+		}
+		stop := func() {
+			t.Helper()
+			leased := lease(time.Minute)
+			if leased == nil {
+				t.Fatal("the retry is no longer requested")
+			}
+			if err := e.ReleaseRetry(e.ctx, *leased); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const expired = -time.Minute
+		stop()
+		lease(expired)
+		stop()
+		stop()
+		if lease(expired) == nil {
+			t.Error("no lease after the first crash")
+		}
+		if again := lease(expired); again != nil {
+			t.Errorf("leased after the second crash: %+v", again)
+		}
+	})
+}
+
 func TestDeadLettersAreFoundByTheExactSale(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		v := events.Event{ID: "1.paid", Type: events.Paid, OrderID: 1, SaleID: "shoe_1", Buyer: `"sale_id":"shoe"`}
