@@ -36,9 +36,9 @@ func NewCounters(r prometheus.Registerer) *Counters {
 // Added counts deliveries that were written.
 func (c *Counters) Added(n int64) { c.added.Add(float64(n)) }
 
-// attempted counts n attempts at an endpoint by their outcome.
-func (c *Counters) attempted(endpoint, outcome string, n int) {
-	c.attempts.WithLabelValues(endpoint, outcome).Add(float64(n))
+// attempted counts an attempt at an endpoint by its outcome.
+func (c *Counters) attempted(endpoint, outcome string) {
+	c.attempts.WithLabelValues(endpoint, outcome).Inc()
 }
 
 // NewCollector returns the gauges of the endpoints. If they cannot be read in time, sluice_webhook_up is 0 and others

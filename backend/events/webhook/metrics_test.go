@@ -1,12 +1,16 @@
 package webhook
 
 import (
+	"log/slog"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
 )
 
 // gauges returns the gauges of the endpoints by name, with the value of the label after a space.
@@ -62,4 +66,31 @@ func TestFailingEndpointIsExportedWhileItsDeliveriesCannotBeCounted(t *testing.T
 			}
 		}
 	})
+}
+
+// Another sender leases a delivery while this one sends it. The attempt is counted once, as lost, and its outcome is no
+// reason for a warning.
+func TestLostAttemptIsCountedOnce(t *testing.T) {
+	registry, lines := prometheus.NewRegistry(), &testenv.Buffer{}
+	cfg := SenderConfig{Metrics: NewCounters(registry), Log: slog.New(slog.NewTextHandler(lines, nil))}
+	s := NewSender(nil, nil, everything, cfg)
+	lost := givenUp(Delivery{ID: "a", Number: 1, Sequence: 7})
+	lost.Gone = true
+	interrupted := failed(Delivery{ID: "b", Number: 2, Sequence: 8, Interrupted: true}, time.Hour)
+	s.count("ep", []Result{lost, interrupted, delivered(Delivery{ID: "c", Number: 3, Sequence: 9})}, []int64{3})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == "sluice_webhook_attempts_total" {
+			for _, m := range f.GetMetric() {
+				counts[m.GetLabel()[1].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if want := (map[string]float64{"lost": 1, "delivered": 1}); !maps.Equal(counts, want) || lines.String() != "" {
+		t.Errorf("attempts %v, want %v; logged %s", counts, want, lines)
+	}
 }

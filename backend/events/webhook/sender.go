@@ -27,7 +27,7 @@ type senderStore interface {
 	LeaseDeliveries(
 		ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int,
 	) (Endpoint, []Delivery, error)
-	RecordResults(ctx context.Context, endpointID string, results []Result) (lost int, err error)
+	RecordResults(ctx context.Context, endpointID string, results []Result) (recorded []int64, err error)
 	PruneDeliveries(ctx context.Context, keep time.Duration, limit int) (int, error)
 }
 
@@ -202,10 +202,10 @@ func (s *Sender) traced(ctx context.Context, all []Delivery) []telemetry.Item {
 func (s *Sender) record(work context.Context, id string, all []Result) {
 	log := s.cfg.Log.With("endpoint", id)
 	loop.Record(work, s.cfg.Lease, log, "storing results of webhooks", func(ctx context.Context) error {
-		lost, err := s.store.RecordResults(ctx, id, all)
+		recorded, err := s.store.RecordResults(ctx, id, all)
 		switch {
 		case err == nil:
-			s.count(id, all, lost)
+			s.count(id, all, recorded)
 		case errors.Is(err, sale.ErrNotFound): // the endpoint was removed
 			return nil
 		}
@@ -213,13 +213,14 @@ func (s *Sender) record(work context.Context, id string, all []Result) {
 	})
 }
 
-func (s *Sender) count(id string, all []Result, lost int) {
-	if lost > 0 {
-		s.cfg.Metrics.attempted(id, "lost", lost)
-	}
+// count counts the attempts of this process by their outcomes, and logs what an admin has to know. recorded are the
+// numbers of the deliveries whose results were stored.
+func (s *Sender) count(id string, all []Result, recorded []int64) {
 	for _, r := range all {
 		outcome := "failed"
 		switch {
+		case !slices.Contains(recorded, r.Delivery.Number):
+			outcome = "lost"
 		case r.Released:
 			outcome = "released"
 		case r.State == DeliveryDelivered:
@@ -229,13 +230,13 @@ func (s *Sender) count(id string, all []Result, lost int) {
 			s.cfg.Log.Warn("webhook delivery failed after its last attempt",
 				"endpoint", id, "delivery", r.Delivery.ID, "err", r.Error)
 		}
-		if r.Gone {
+		if r.Gone && outcome != "lost" {
 			s.cfg.Log.Warn("webhook endpoint disabled: it responded 410 Gone", "endpoint", id)
 		}
-		if r.Delivery.Interrupted && outcome == "failed" { // an attempt of another process
+		if r.Delivery.Interrupted && outcome != "given_up" { // an attempt of another process
 			continue
 		}
-		s.cfg.Metrics.attempted(id, outcome, 1)
+		s.cfg.Metrics.attempted(id, outcome)
 		if !r.Released && !r.Delivery.Interrupted {
 			s.cfg.Metrics.seconds.Observe(r.Took.Seconds())
 		}

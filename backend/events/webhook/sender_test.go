@@ -496,15 +496,15 @@ func (f faulty) LeaseDeliveries(
 	return e, leased, err
 }
 
-func (f faulty) RecordResults(ctx context.Context, id string, results []Result) (int, error) {
+func (f faulty) RecordResults(ctx context.Context, id string, results []Result) ([]int64, error) {
 	if f.broken() {
-		return 0, errDown
+		return nil, errDown
 	}
-	lost, err := f.Store.RecordResults(ctx, id, results)
+	recorded, err := f.Store.RecordResults(ctx, id, results)
 	if f.broken() {
-		return 0, errDown
+		return nil, errDown
 	}
-	return lost, err
+	return recorded, err
 }
 
 func TestFailingStoreLosesNoDelivery(t *testing.T) {

@@ -91,13 +91,14 @@ func (e *env) wantLeased(t *testing.T, endpoint string, want ...string) []Delive
 	return leased
 }
 
+// results records results, and returns how many are lost.
 func (e *env) results(t *testing.T, results ...Result) (lost int) {
 	t.Helper()
-	lost, err := e.RecordResults(e.ctx, results[0].Delivery.EndpointID, results)
+	recorded, err := e.RecordResults(e.ctx, results[0].Delivery.EndpointID, results)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lost
+	return len(results) - len(recorded)
 }
 
 func delivered(d Delivery) Result {

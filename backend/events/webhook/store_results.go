@@ -36,28 +36,28 @@ func holdFor(failures int64) time.Duration {
 }
 
 // RecordResults stores the results of deliveries of one endpoint, in one transaction. A delivery that another sender
-// has leased since, that was made due again, or that has its result, is left unchanged, but its attempt is recorded;
-// lost counts these deliveries. So a call may be repeated. Error: ErrNoEndpoint.
-func (s *Store) RecordResults(ctx context.Context, endpointID string, results []Result) (lost int, err error) {
+// has leased since, that was made due again, or that has its result, is left unchanged, but its attempt is recorded. So
+// a call may be repeated. recorded are the numbers of the other deliveries. Error: ErrNoEndpoint.
+func (s *Store) RecordResults(ctx context.Context, endpointID string, results []Result) (recorded []int64, err error) {
 	list := newResultList(results)
 	op := "webhook: record results of endpoint " + endpointID
-	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (int, error) {
+	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) ([]int64, error) {
 		// The endpoint is locked first, as by a lease, so that the transactions cannot deadlock.
 		e, err := readEndpoint(ctx, c, endpointID, c.Dialect().ForUpdate)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		recorded, err := list.updateDeliveries(ctx, c)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		if err := list.insertAttempts(ctx, c); err != nil {
-			return 0, err
+			return nil, err
 		}
 		if err := list.moveNext(ctx, c, endpointID, recorded); err != nil {
-			return 0, err
+			return nil, err
 		}
-		return len(results) - len(recorded), effectOf(results, recorded, e.Revision).updateEndpoint(ctx, c, e)
+		return recorded, effectOf(results, recorded, e.Revision).updateEndpoint(ctx, c, e)
 	})
 }
 
