@@ -231,7 +231,7 @@ func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change fu
 			return e, err
 		}
 		if e.Revision != before.Revision {
-			if err := resetFailures(ctx, c, id); err != nil {
+			if err := resetFailures(ctx, c, id, true); err != nil {
 				return e, err
 			}
 		}
@@ -245,9 +245,13 @@ func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change fu
 	})
 }
 
-func resetFailures(ctx context.Context, c store.Conn, id string) error {
-	_, err := c.Exec(ctx, `UPDATE webhook_endpoints SET failures = 0, failing_since = NULL, hold_until = NULL
-		WHERE id = $1 AND (failures > 0 OR failing_since IS NOT NULL OR hold_until IS NOT NULL)`, id)
+// resetFailures makes an endpoint one that has not failed and, with hold, ends its hold.
+func resetFailures(ctx context.Context, c store.Conn, id string, hold bool) error {
+	set, changes := "failures = 0, failing_since = NULL", "failures > 0 OR failing_since IS NOT NULL"
+	if hold {
+		set, changes = set+", hold_until = NULL", changes+" OR hold_until IS NOT NULL"
+	}
+	_, err := c.Exec(ctx, "UPDATE webhook_endpoints SET "+set+" WHERE id = $1 AND ("+changes+")", id)
 	return err
 }
 

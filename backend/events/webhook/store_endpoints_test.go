@@ -312,6 +312,28 @@ func TestResultOfTheTimeBeforeAResumeDoesNotChangeTheEndpoint(t *testing.T) {
 	})
 }
 
+// Several requests are in progress when an endpoint requests a delay. Their results, which arrive later, do not end it.
+func TestLaterResultsDoNotEndARequestedDelay(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1", "2:2", "3:3", "4:4", "-1:0")
+		leased := e.wantLeased(t, "a", "-1:0", "1:1", "2:2", "3:3", "4:4")
+		busy := failed(leased[1], time.Hour)
+		busy.Hold = 30 * time.Minute
+		e.results(t, busy)
+		for what, r := range map[string]Result{
+			"a failed request": failed(leased[2], time.Hour), "a delivery": delivered(leased[3]), "a ping": delivered(leased[0]),
+		} {
+			e.results(t, r)
+			if got, err := e.Show(e.ctx, "a"); err != nil || time.Until(got.HoldUntil) < 20*time.Minute {
+				t.Errorf("after %s: held until %s, %v", what, got.HoldUntil, err)
+			}
+		}
+		e.add(t, "a", "5:5")
+		e.wantLeased(t, "a")
+	})
+}
+
 func TestResumeEndsAHold(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		admin := newAdmin(t, e.Store)

@@ -178,7 +178,8 @@ func (f effect) updateEndpoint(ctx context.Context, c store.Conn, e Endpoint) er
 	hold := f.hold
 	switch {
 	case f.delivered > 0:
-		if err := resetFailures(ctx, c, e.ID); err != nil {
+		// A hold with fewer failures is one that the endpoint has requested, after this request had begun.
+		if err := resetFailures(ctx, c, e.ID, e.Failures >= breakAfter); err != nil {
 			return err
 		}
 	case f.failed > 0:
@@ -208,14 +209,14 @@ func (f effect) updateEndpoint(ctx context.Context, c store.Conn, e Endpoint) er
 // addFailures adds to an endpoint's failures in a row, and returns how long it gets no requests if they have changed.
 func (f effect) addFailures(ctx context.Context, c store.Conn, e Endpoint) (hold time.Duration, err error) {
 	failures := e.Failures
+	set := "failures = $2"
 	if failures < breakAfter {
 		failures = min(failures+f.failed, breakAfter)
 	} else if f.probe { // failures of requests that were in progress when the hold began are not counted
 		failures++
-	}
-	set := "failures = $2"
-	if failures != e.Failures {
 		set += ", hold_until = NULL" // of the probe
+	}
+	if failures != e.Failures {
 		hold = holdFor(failures)
 	}
 	if f.givenUp > 0 || failures >= breakAfter {
