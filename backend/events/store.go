@@ -16,9 +16,9 @@ import (
 type Store struct {
 	db *store.DB
 
-	assigned ScanBound // of the scan for changes without a position; from found
-	deleted  ScanBound // the position up to which this process has deleted
-	dropped  ScanBound // the seq up to which this process has dropped changes, less lateChanges
+	assigned ScanBound[int64] // the seq at which the search for changes without a position begins; from found
+	deleted  ScanBound[int64] // the position up to which this process has deleted
+	dropped  ScanBound[int64] // the seq up to which this process has dropped changes, less lateChanges
 
 	mu    sync.Mutex
 	found frontier // changes to which this process assigned positions
@@ -28,7 +28,7 @@ type Store struct {
 func NewStore(db *store.DB) *Store { return &Store{db: db} }
 
 // lateChanges is the number of changes below the dropped ones that the next scan reads again, because a change of an
-// older transaction may become visible late. One that is still older is delayed by up to wholeScan.
+// older transaction may become visible late. One that is still older is delayed by up to WholeScan.
 const lateChanges = 200
 
 var typeOfKind = map[int]Type{
@@ -126,7 +126,8 @@ func (s *Store) assignPositions(ctx context.Context, after int64, limit int) (as
 		Position int64 `json:"last_position"`
 	}
 	var records []record
-	from, now := s.assigned.Next(), time.Now()
+	now := time.Now()
+	from := s.assigned.Next(now)
 	assigned, err = s.db.UpdateIf(ctx, "events: assign positions", func(ctx context.Context, c store.Conn) (bool, error) {
 		return store.Exists(ctx, c, "SELECT seq"+unassigned, from, 1)
 	}, func(ctx context.Context, c store.Conn) error {
@@ -185,7 +186,7 @@ const deleteBatch = 20_000
 // are chosen before both checks, so a change that becomes visible after them, for a reader that began after them,
 // stays. Dropped changes leave a gap in the positions, which a reader notices.
 func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error {
-	from := s.dropped.Next()
+	from := s.dropped.Next(time.Now())
 	var upTo int64
 	older := func(ctx context.Context, c store.Conn) (found bool, err error) {
 		length := c.Dialect().Length("orders")
@@ -229,7 +230,7 @@ func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Co
 // transaction are deleted together, with the last of them. After an error, a part may be deleted.
 func (s *Store) DeleteChanges(ctx context.Context, upTo int64) error {
 	const op = "events: delete changes"
-	for from := s.deleted.Next(); ; {
+	for from := s.deleted.Next(time.Now()); ; {
 		last, err := store.ViewRow(ctx, s.db, op, store.Column[int64], `SELECT coalesce(max(position), 0) FROM (
 			SELECT position FROM outbox WHERE position > $1 AND position <= $2 ORDER BY position LIMIT $3
 		) AS next`, from, upTo, deleteBatch)

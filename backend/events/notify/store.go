@@ -17,15 +17,11 @@ import (
 // Store keeps queued messages and the subscriptions of browsers. It is safe for concurrent use.
 type Store struct {
 	db     *store.DB
-	leased events.ScanBound // milliseconds of due_at, less lateMessage
+	leased events.ScanBound[int64] // milliseconds of due_at, less events.LateCommit
 }
 
 // NewStore returns the Store in db.
 func NewStore(db *store.DB) *Store { return &Store{db: db} }
-
-// lateMessage is how much later than messages that were leased another one may become visible without a delay: its
-// transaction began before theirs and committed after them.
-const lateMessage = time.Second
 
 // Message is a leased message: one event for one subscription.
 type Message struct {
@@ -69,9 +65,9 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 }
 
 // Lease leases up to limit due messages, in no particular order. A message whose lease has expired is due again. One
-// that became visible later than lateMessage waits for a scan from the beginning; see events.ScanBound.
+// that became visible later than events.LateCommit waits for a scan from the beginning; see events.ScanBound.
 func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all []Message, err error) {
-	from := s.leased.Next()
+	from := s.leased.Next(time.Now())
 	// A pair of bounds of due_at alone would be selective for PostgreSQL without statistics, which then sorts the backlog.
 	due := func(c store.Conn) string {
 		return " FROM notifications WHERE settled_at IS NULL AND due_at <= " + c.Dialect().Now +
@@ -103,7 +99,7 @@ func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all 
 		return nil, err
 	}
 	if len(all) > 0 {
-		s.leased.Advance(oldest.Add(-lateMessage).UnixMilli())
+		s.leased.Advance(oldest.Add(-events.LateCommit).UnixMilli())
 	}
 	return all, nil
 }

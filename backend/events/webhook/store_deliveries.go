@@ -85,8 +85,6 @@ func (s *Store) AddDeliveries(ctx context.Context, all []NewDelivery) (added int
 
 // DueEndpoints returns the ids of the endpoints that may have a due delivery, except those in served.
 func (s *Store) DueEndpoints(ctx context.Context, served []string) ([]string, error) {
-	bounds, ended := s.dueFrom()
-	defer ended()
 	d := s.db.Dialect()
 	const due = "SELECT number FROM webhook_deliveries AS d WHERE d.endpoint_id = e.id AND d.state = 1 AND "
 	return store.ViewRows(ctx, s.db, "webhook: due endpoints", store.Column[string], `SELECT id FROM webhook_endpoints AS e
@@ -96,27 +94,18 @@ func (s *Store) DueEndpoints(ctx context.Context, served []string) ([]string, er
 				AND (`+due+`d.due_at <= `+d.Now+` AND d.due_at >= `+d.Millis(`coalesce((SELECT bound.due_ms
 					FROM (`+d.Records("$2", "endpoint text, due_ms bigint")+`) AS bound WHERE bound.endpoint = e.id), 0)`)+`
 					ORDER BY d.due_at LIMIT 1) IS NOT NULL)
-		ORDER BY id`, append([]string{}, served...), store.JSON(bounds))
+		ORDER BY id`, append([]string{}, served...), store.JSON(s.dueFrom()))
 }
 
 // LeaseDeliveries leases up to limit due deliveries of an endpoint with positions up to upTo, at most the first waiting
 // one of each sequence, and returns them with the endpoint. A lease that expires, by the database's clock, makes a
-// delivery available again; see leaseBound for how long it may wait then. Error: ErrNoEndpoint.
+// delivery available again, to a scan from the beginning; see events.ScanBound. Error: ErrNoEndpoint.
 func (s *Store) LeaseDeliveries(
 	ctx context.Context, endpointID string, upTo int64, lease time.Duration, limit int,
 ) (e Endpoint, leased []Delivery, err error) {
-	b, began := s.bound(endpointID), s.now()
-	from := b.next(began)
-	e, leased, err = s.leaseAbove(ctx, endpointID, from, upTo, lease, limit)
-	b.leased(from, leased, began, s.now())
-	return e, leased, err
-}
-
-// leaseAbove leases deliveries whose keys are above from; see LeaseDeliveries.
-func (s *Store) leaseAbove(
-	ctx context.Context, endpointID string, from leaseKey, upTo int64, lease time.Duration, limit int,
-) (e Endpoint, leased []Delivery, err error) {
-	op := "webhook: lease deliveries of endpoint " + endpointID
+	op, bound := "webhook: lease deliveries of endpoint "+endpointID, s.bound(endpointID)
+	from := bound.Next(s.now())
+	var now time.Time
 	err = s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
 		d := c.Dialect()
 		if e, err = readEndpoint(ctx, c, endpointID, d.ForUpdate); err != nil || e.State == EndpointDisabled {
@@ -146,9 +135,9 @@ func (s *Store) leaseAbove(
 		leased, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
 			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Probe: probe, Revision: e.Revision}
 			err := row.Scan(&v.Number, &v.ID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.Attempts, &v.Fence,
-				store.Time(&v.DueAt), &v.Interrupted)
+				store.Time(&v.DueAt), &v.Interrupted, store.Time(&now))
 			return v, err
-		}, `SELECT number, id, position, sequence, type, body, attempts, fence + 1, due_at, leased_until IS NOT NULL
+		}, `SELECT number, id, position, sequence, type, body, attempts, fence + 1, due_at, leased_until IS NOT NULL, `+d.Now+`
 			FROM webhook_deliveries AS d WHERE due_at <= `+d.Now+` AND position <= $2
 				AND (leased_until IS NULL OR leased_until <= `+d.Now+`) AND `+which+` ORDER BY due_at, position LIMIT $3`, args...)
 		if err != nil || len(leased) == 0 {
@@ -170,6 +159,7 @@ func (s *Store) leaseAbove(
 	if err != nil {
 		return Endpoint{}, nil, err
 	}
+	advance(bound, leased, now)
 	return e, leased, nil
 }
 

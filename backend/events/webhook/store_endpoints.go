@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/backend/events"
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/internal/duration"
@@ -18,14 +19,14 @@ type Store struct {
 	db  *store.DB
 	now func() time.Time // tests replace it
 
-	mu       sync.Mutex
-	bounds   map[string]*leaseBound // by endpoint, also of removed ones
-	wholeDue time.Time              // when the next DueEndpoints may begin without the bounds
+	mu     sync.Mutex
+	leased map[string]*events.ScanBound[leaseKey] // by endpoint, also of removed ones: what this process has leased
+	whole  time.Time                              // the last DueEndpoints without bounds
 }
 
 // NewStore returns the Store in db.
 func NewStore(db *store.DB) *Store {
-	return &Store{db: db, now: time.Now, bounds: map[string]*leaseBound{}}
+	return &Store{db: db, now: time.Now, leased: map[string]*events.ScanBound[leaseKey]{}}
 }
 
 // MaxCounted bounds Waiting and Failed of an Endpoint: the deliveries of a large backlog take long to count.

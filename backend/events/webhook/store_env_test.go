@@ -25,13 +25,13 @@ type env struct {
 
 type sqlTables = store.Store
 
-// onEngines runs a test on an empty database of each engine. The clock of its Store stands still, so every lease begins
-// with the first delivery; see leaseBound.
+// onEngines runs a test on an empty database of each engine. The clock of its Store makes every lease begin with the
+// first delivery; see events.ScanBound.
 func onEngines(t *testing.T, test func(t *testing.T, e *env)) {
 	t.Helper()
 	storetest.Engines(t, func(t *testing.T, db *store.Store, databaseURL string) {
-		s, start := NewStore(db.DB), time.Now()
-		s.now = func() time.Time { return start }
+		s, clock := NewStore(db.DB), &stepClock{at: time.Now(), step: time.Hour}
+		s.now = clock.now
 		test(t, &env{db, s, databaseURL, t.Context()})
 	})
 }

@@ -122,7 +122,7 @@ func (l resultList) insertAttempts(ctx context.Context, c store.Conn) error {
 
 // moveNext sets when the deliveries behind the recorded ones become due, in the sequences of orders. One behind a
 // waiting delivery becomes due with it, so that no lease reads it earlier. One behind an ended delivery becomes due
-// now, which is above the keys that were leased (see leaseBound).
+// now, which is above the bound of leases.
 func (l resultList) moveNext(ctx context.Context, c store.Conn, endpointID string, recorded []int64) error {
 	d := c.Dialect()
 	_, err := c.Exec(ctx, `UPDATE webhook_deliveries SET due_at = head.due FROM (
