@@ -45,6 +45,9 @@ const (
 	perSuspects = concurrency / 4
 	// promptFor is how long a push service is not suspect after a request that took less than hostWait.
 	promptFor = 10 * time.Minute
+	// promptTimeout bounds a request to a push service that is not suspect. Several of them may use all slots of the
+	// process. If they begin to hang together, they delay other messages for this time at most.
+	promptTimeout = 2 * hostWait
 )
 
 func newHosts() *hosts {
@@ -103,6 +106,14 @@ func (h *hosts) acquire(ctx context.Context, endpoint string, wait time.Duration
 	delay = max(at.delay.Sub(now), 0)
 	at.delay = now.Add(delay + hostSpacing)
 	return nil, delay
+}
+
+// timeout returns the maximum duration of the slot's request.
+func (s *slot) timeout() time.Duration {
+	if s.suspect {
+		return sendTimeout
+	}
+	return promptTimeout
 }
 
 // ended records the duration of the slot's request.

@@ -101,6 +101,28 @@ func TestHangingHostsDoNotDelayPromptOnes(t *testing.T) {
 	})
 }
 
+// Push services that have responded promptly may use all slots. If they begin to hang, their requests end soon.
+func TestRequestsToPromptHostsEndSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHosts()
+		timeout := func(took time.Duration) time.Duration {
+			s, _ := h.acquire(t.Context(), "https://push.example/1", hostWait)
+			defer s.release()
+			defer s.ended(took)
+			return s.timeout()
+		}
+		if first := timeout(0); first != sendTimeout {
+			t.Errorf("the first request to a host has %s, want %s", first, sendTimeout)
+		}
+		if second := timeout(hostWait); second != promptTimeout {
+			t.Errorf("after a short request, the next one has %s, want %s", second, promptTimeout)
+		}
+		if third := timeout(0); third != sendTimeout {
+			t.Errorf("after a long request, the next one has %s, want %s", third, sendTimeout)
+		}
+	})
+}
+
 // Buyers choose the hosts, so there may be many. They are removed when they are no longer used, and not visited for
 // each new one.
 func TestUnusedHostsAreRemoved(t *testing.T) {

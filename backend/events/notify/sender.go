@@ -24,7 +24,7 @@ func (s *Service) attempt(ctx context.Context, v Message) Result {
 			return r
 		}
 		began := time.Now()
-		outcome, retryAfter, err = s.send(ctx, v.Subscription, e, left)
+		outcome, retryAfter, err = s.send(ctx, v.Subscription, e, left, r.slot.timeout())
 		r.slot.ended(time.Since(began))
 	}
 	if err != nil && ctx.Err() != nil { // interrupted by a stop: not a failure of the push service
@@ -66,11 +66,11 @@ func (s *Service) check(v Message) (e events.Event, left time.Duration, outcome 
 	return e, left, "", nil
 }
 
-// send makes one attempt within its time limit; see WebConfig.send. It returns panics as errors.
+// send makes one attempt, which takes at most timeout; see WebConfig.send. It returns panics as errors.
 func (s *Service) send(
-	ctx context.Context, to Subscription, e events.Event, ttl time.Duration,
+	ctx context.Context, to Subscription, e events.Event, ttl, timeout time.Duration,
 ) (outcome Outcome, retryAfter time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, min(sendTimeout, s.cfg.Hold/2))
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, s.cfg.Hold/2))
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {

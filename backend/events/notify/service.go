@@ -23,7 +23,7 @@ import (
 const Group = "web-push"
 
 const (
-	// sendTimeout bounds one attempt.
+	// sendTimeout bounds one attempt; see also promptTimeout.
 	sendTimeout = 15 * time.Second
 	// concurrency is the number of messages that a process sends concurrently, or that wait for perHost.
 	concurrency = 1024
