@@ -2,6 +2,7 @@ package htmltemplate
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"text/template/parse"
 )
@@ -13,6 +14,7 @@ const (
 	inText  context = iota
 	inTag           // between < and >, outside attribute values
 	inValue         // in a double-quoted attribute value
+	inCode          // in a double-quoted value of an attribute that holds a script, a style or a document
 	inStyle         // the content of a style element
 	inRaw           // the content of a script element, or a comment
 )
@@ -42,8 +44,8 @@ func (c *checker) list(at context, list *parse.ListNode) context {
 		case *parse.TextNode:
 			at = after(at, string(n.Text))
 		case *parse.ActionNode:
-			if len(n.Pipe.Decl) == 0 && (at == inTag || at == inRaw) {
-				c.err = fmt.Errorf("%s is neither in text nor in a quoted attribute", n)
+			if len(n.Pipe.Decl) == 0 && (at == inTag || at == inCode || at == inRaw) {
+				c.err = fmt.Errorf("%s is neither in text nor in a quoted attribute of text", n)
 			}
 			// The only value that pages have in a style is .Style, whose type is CSS.
 			if at == inStyle && n.String() != "{{.Style}}" {
@@ -73,6 +75,10 @@ func (c *checker) branch(at context, n *parse.BranchNode) context {
 	return first
 }
 
+// codeAttribute matches the part of a tag before the value of an attribute whose value is not text: escaping for HTML
+// does not make a value a safe part of it.
+var codeAttribute = regexp.MustCompile(`(?i)(^|[\s/])(on[a-z]+|style|srcdoc)\s*=\s*$`)
+
 // after returns the context after a text that begins in a context.
 func after(at context, text string) context {
 	for text != "" {
@@ -80,12 +86,14 @@ func after(at context, text string) context {
 		switch at {
 		case inText:
 			_, text, found = strings.Cut(text, "<")
+			tag := strings.ToLower(text)
 			switch {
 			case !found:
-			case strings.HasPrefix(text, "!--"), strings.HasPrefix(text, "script") && !strings.HasPrefix(text, "script src="):
-				at = inRaw
-			case strings.HasPrefix(text, "style>"):
+			case strings.HasPrefix(tag, "style>"):
 				at, text = inStyle, text[len("style>"):]
+			case strings.HasPrefix(tag, "!--"), strings.HasPrefix(tag, "style"),
+				strings.HasPrefix(tag, "script") && !strings.HasPrefix(tag, "script src="):
+				at = inRaw
 			default:
 				at = inTag
 			}
@@ -94,11 +102,16 @@ func after(at context, text string) context {
 			if i < 0 {
 				return at
 			}
-			if at = inText; text[i] == '"' {
+			switch {
+			case text[i] == '>':
+				at = inText
+			case codeAttribute.MatchString(text[:i]):
+				at = inCode
+			default:
 				at = inValue
 			}
 			text = text[i+1:]
-		case inValue:
+		case inValue, inCode:
 			if _, text, found = strings.Cut(text, `"`); found {
 				at = inTag
 			}

@@ -3,8 +3,8 @@
 // methods, and the program is a third larger (ADR 49). Templates call functions instead of methods.
 //
 // Values are escaped for HTML text and quoted attributes. A value at the beginning of an attribute that holds a URL
-// must be relative or http(s). Parse rejects actions in other places: scripts, comments, tags, and attributes without
-// double quotes.
+// must be relative or http(s). Parse rejects actions in other places: scripts, comments, tags, attributes without double
+// quotes, and those that hold a script, a style or a document, such as onclick.
 package htmltemplate
 
 import (

@@ -46,6 +46,7 @@ var hostile = []string{
 func TestResultEqualsThatOfHTMLTemplate(t *testing.T) {
 	for _, text := range []string{
 		`<p title="{{.Text}}">{{.Text}}</p>`,
+		`<p onclick="f()" style="color: red" title="{{.Text}}">{{.Text}}</p>`,
 		`<p>{{.Inner}} {{.N}} {{.One.Name}} {{$.One.Note}}</p>`,
 		`{{with .One}}{{.Name}}{{else}}none{{end}}{{with .Nothing}}x{{else}}none{{end}}`,
 		`{{if .Empty}}a{{else if .None}}b{{else}}c{{end}}{{if not .Parts}}d{{end}}{{if eq .Text "plain"}}e{{end}}`,
@@ -110,6 +111,8 @@ func TestActionsInOtherPlacesAreRejected(t *testing.T) {
 	for _, text := range []string{
 		`<p {{.}}>`, `<p title={{.}}>`, `<{{.}}>`, `<script>{{.}}</script>`, `<script type="x">{{.}}</script>`, `<!-- {{.}} -->`,
 		`<style>{{.}}</style>`, `<p title='{{.}}'>`, `{{if .}}<p title="{{end}}">`, `<p title="{{if .}}">{{end}}`, `<p`,
+		`<SCRIPT>{{.}}</SCRIPT>`, `<style media="print">{{.}}</style>`, `<p onclick="{{.}}">`, `<p style="color: {{.}}">`,
+		`<p class="a"OnClick = "f('{{.}}')">`, `<iframe srcdoc="{{.}}">`,
 		`{{range .}}<b {{end}}>`, `{{define "a"}}<p {{end}}`, `<b title="{{template "x.html"}}">`, `{{.`, `{{unknown .}}`,
 	} {
 		if _, err := parseOne(text); err == nil {
