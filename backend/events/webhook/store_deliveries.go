@@ -116,20 +116,9 @@ func (s *Store) LeaseDeliveries(
 		if probe {
 			limit = 1
 		}
-		which := "state = 1 AND endpoint_id = $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries AS ahead WHERE " +
-			inOrderSequence("ahead", "d.sequence", "d.endpoint_id") + " AND ahead.position < d.position)"
-		args := []any{endpointID, upTo, limit}
-		switch {
-		case unordered || e.Strict:
-			numbers, err := sendableNow(ctx, c, endpointID, !unordered, from.position)
-			if err != nil || len(numbers) == 0 {
-				return err
-			}
-			// With state + 0, as with the expression of inOrderSequence, no index but that by number matches.
-			which, args = "state + 0 = 1 AND endpoint_id || '' = $1 AND number "+d.In("$4"), append(args, numbers)
-		case from != (leaseKey{}):
-			which += " AND (due_at, position) > ($4, $5)"
-			args = append(args, from.due, from.position)
+		which, args, err := leasable(ctx, c, e, unordered, from)
+		if err != nil || which == "" {
+			return err
 		}
 		// The lock of the endpoint excludes other changes of the rows until the update.
 		leased, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
@@ -137,18 +126,14 @@ func (s *Store) LeaseDeliveries(
 			err := row.Scan(&v.Number, &v.ID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.Attempts, &v.Fence,
 				store.Time(&v.DueAt), &v.Interrupted, store.Time(&now))
 			return v, err
-		}, `SELECT number, id, position, sequence, type, body, attempts, fence + 1, due_at, leased_until IS NOT NULL, `+d.Now+`
-			FROM webhook_deliveries AS d WHERE due_at <= `+d.Now+` AND position <= $2
-				AND (leased_until IS NULL OR leased_until <= `+d.Now+`) AND `+which+` ORDER BY due_at, position LIMIT $3`, args...)
+		}, `SELECT number, id, position, sequence, type, body, attempts, fence + 1, due_at, leased_until IS NOT NULL, `+
+			d.Now+` FROM webhook_deliveries AS d WHERE due_at <= `+d.Now+` AND position <= $2
+				AND (leased_until IS NULL OR leased_until <= `+d.Now+`) AND `+which+` ORDER BY due_at, position LIMIT $3`,
+			append([]any{endpointID, upTo, limit}, args...)...)
 		if err != nil || len(leased) == 0 {
 			return err
 		}
-		numbers := make([]int64, len(leased))
-		for i, v := range leased {
-			numbers[i] = v.Number
-		}
-		if _, err := c.Exec(ctx, "UPDATE webhook_deliveries SET fence = fence + 1, leased_until = "+d.Ago("$1")+
-			" WHERE number "+d.In("$2"), -lease.Milliseconds(), numbers); err != nil {
+		if err := markLeased(ctx, c, leased, lease); err != nil {
 			return err
 		}
 		if probe && !leased[0].Interrupted { // no other sender tries until this attempt has ended
@@ -161,6 +146,39 @@ func (s *Store) LeaseDeliveries(
 	}
 	advance(bound, leased, now)
 	return e, leased, nil
+}
+
+// leasable returns the condition for the waiting deliveries of the endpoint $1 that may be sent when they are due, and
+// its arguments from $4 on; "" if there are none. With unordered, those are the deliveries in SequenceUnordered.
+func leasable(
+	ctx context.Context, c store.Conn, e Endpoint, unordered bool, from leaseKey,
+) (which string, args []any, err error) {
+	if unordered || e.Strict {
+		numbers, err := sendableNow(ctx, c, e.ID, !unordered, from.position)
+		if err != nil || len(numbers) == 0 {
+			return "", nil, err
+		}
+		// With state + 0, as with the expression of inOrderSequence, no index but that by number matches.
+		return "state + 0 = 1 AND endpoint_id || '' = $1 AND number " + c.Dialect().In("$4"), []any{numbers}, nil
+	}
+	which = "state = 1 AND endpoint_id = $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries AS ahead WHERE " +
+		inOrderSequence("ahead", "d.sequence", "d.endpoint_id") + " AND ahead.position < d.position)"
+	if from != (leaseKey{}) {
+		which += " AND (due_at, position) > ($4, $5)"
+		args = []any{from.due, from.position}
+	}
+	return which, args, nil
+}
+
+// markLeased begins the leases of deliveries.
+func markLeased(ctx context.Context, c store.Conn, all []Delivery, lease time.Duration) error {
+	numbers := make([]int64, len(all))
+	for i, v := range all {
+		numbers[i] = v.Number
+	}
+	_, err := c.Exec(ctx, "UPDATE webhook_deliveries SET fence = fence + 1, leased_until = "+c.Dialect().Ago("$1")+
+		" WHERE number "+c.Dialect().In("$2"), -lease.Milliseconds(), numbers)
+	return err
 }
 
 // holdEndpoint suspends an endpoint's deliveries for a duration.
