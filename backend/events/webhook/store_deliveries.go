@@ -137,7 +137,7 @@ func (s *Store) LeaseDeliveries(
 			return err
 		}
 		if probe && !leased[0].Interrupted { // no other sender tries until this attempt has ended
-			return holdEndpoint(ctx, c, endpointID, lease, "")
+			return holdEndpoint(ctx, c, endpointID, lease)
 		}
 		return nil
 	})
@@ -182,8 +182,8 @@ func markLeased(ctx context.Context, c store.Conn, all []Delivery, lease time.Du
 }
 
 // holdEndpoint suspends an endpoint's deliveries for a duration.
-func holdEndpoint(ctx context.Context, c store.Conn, id string, hold time.Duration, condition string) error {
-	_, err := c.Exec(ctx, "UPDATE webhook_endpoints SET hold_until = "+c.Dialect().Ago("$2")+" WHERE id = $1"+condition,
+func holdEndpoint(ctx context.Context, c store.Conn, id string, hold time.Duration) error {
+	_, err := c.Exec(ctx, "UPDATE webhook_endpoints SET hold_until = "+c.Dialect().Ago("$2")+" WHERE id = $1",
 		id, -hold.Milliseconds())
 	return err
 }

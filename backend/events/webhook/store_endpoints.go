@@ -232,7 +232,8 @@ func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change fu
 			return e, err
 		}
 		if e.Revision != before.Revision {
-			if err := resetFailures(ctx, c, id, true); err != nil {
+			const reset = "UPDATE webhook_endpoints SET failures = 0, failing_since = NULL, hold_until = NULL WHERE id = $1"
+			if _, err := c.Exec(ctx, reset, id); err != nil {
 				return e, err
 			}
 		}
@@ -244,16 +245,6 @@ func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change fu
 		}
 		return e, err
 	})
-}
-
-// resetFailures makes an endpoint one that has not failed and, with hold, ends its hold.
-func resetFailures(ctx context.Context, c store.Conn, id string, hold bool) error {
-	set, changes := "failures = 0, failing_since = NULL", "failures > 0 OR failing_since IS NOT NULL"
-	if hold {
-		set, changes = set+", hold_until = NULL", changes+" OR hold_until IS NOT NULL"
-	}
-	_, err := c.Exec(ctx, "UPDATE webhook_endpoints SET "+set+" WHERE id = $1 AND ("+changes+")", id)
-	return err
 }
 
 // RotateSecret sets a new secret for an endpoint. The old secret also signs, for the duration keep, and so do secrets

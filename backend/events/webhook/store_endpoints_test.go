@@ -167,7 +167,7 @@ func webhookFailing(t *testing.T, e *env) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if err := e.Store.db.Update(e.ctx, "hold", func(ctx context.Context, c store.Conn) error {
-		return holdEndpoint(ctx, c, "a", time.Hour, "") // longer than the rest of the test
+		return holdEndpoint(ctx, c, "a", time.Hour) // longer than the rest of the test
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -166,34 +166,48 @@ func effectOf(results []Result, recorded []int64, revision int64) (f effect) {
 	return f
 }
 
-// updateEndpoint updates an endpoint's last error, failures, hold and state.
-func (f effect) updateEndpoint(ctx context.Context, c store.Conn, e Endpoint) error {
-	d := c.Dialect()
-	if f.failed > 0 {
-		set := "UPDATE webhook_endpoints SET last_error = $2, last_error_at = " + d.Now + " WHERE id = $1"
-		if _, err := c.Exec(ctx, set, e.ID, store.Text(f.lastError)); err != nil {
-			return err
-		}
-	}
-	hold := f.hold
+// failures returns the failures in a row of an endpoint after the results. Those of requests that were in progress when
+// a hold for failures began are not counted.
+func (f effect) failures(e Endpoint) int64 {
 	switch {
 	case f.delivered > 0:
-		// A hold with fewer failures is one that the endpoint has requested, after this request had begun.
-		if err := resetFailures(ctx, c, e.ID, e.Failures >= breakAfter); err != nil {
-			return err
-		}
-	case f.failed > 0:
-		forFailures, err := f.addFailures(ctx, c, e)
-		if err != nil {
-			return err
-		}
-		hold = max(hold, forFailures)
+		return 0
+	case e.Failures < breakAfter:
+		return min(e.Failures+f.failed, breakAfter)
+	case f.probe:
+		return e.Failures + 1
 	}
-	if hold > 0 {
-		longer := " AND (hold_until IS NULL OR hold_until < " + d.Ago("$2") + ")"
-		if err := holdEndpoint(ctx, c, e.ID, hold, longer); err != nil {
-			return err
-		}
+	return e.Failures
+}
+
+// updateEndpoint updates an endpoint's last error, failures, hold and state.
+func (f effect) updateEndpoint(ctx context.Context, c store.Conn, e Endpoint) error {
+	if f.failed == 0 && (f.delivered == 0 || e.Failures == 0 && e.FailingSince.IsZero()) {
+		return nil
+	}
+	now, failures, failing := c.Dialect().Now, f.failures(e), "failing_since"
+	switch {
+	case f.delivered > 0:
+		failing = "NULL"
+	case f.givenUp > 0 || failures >= breakAfter:
+		failing = "coalesce(failing_since, " + now + ")"
+	}
+	hold := f.hold
+	if failures > e.Failures {
+		hold = max(hold, holdFor(failures))
+	}
+	until := c.Dialect().Ago("$3")
+	// A success and the result of a probe end a hold for failures. Before breakAfter failures, a hold was requested.
+	if e.Failures < breakAfter || f.delivered == 0 && !f.probe {
+		until = "CASE WHEN hold_until > " + until + " THEN hold_until ELSE " + until + " END"
+	}
+	set, args := "failures = $2, failing_since = "+failing+", hold_until = "+until,
+		[]any{e.ID, failures, -hold.Milliseconds()}
+	if f.failed > 0 {
+		set, args = set+", last_error = $4, last_error_at = "+now, append(args, store.Text(f.lastError))
+	}
+	if _, err := c.Exec(ctx, "UPDATE webhook_endpoints SET "+set+" WHERE id = $1", args...); err != nil {
+		return err
 	}
 	if !f.gone || e.State == EndpointDisabled {
 		return nil
@@ -204,24 +218,4 @@ func (f effect) updateEndpoint(ctx context.Context, c store.Conn, e Endpoint) er
 		return err
 	}
 	return store.AppendLog(store.WithActor(ctx, store.ActorSluice), c, "webhook.disable", e.ID, reason)
-}
-
-// addFailures adds to an endpoint's failures in a row, and returns how long it gets no requests if they have changed.
-func (f effect) addFailures(ctx context.Context, c store.Conn, e Endpoint) (hold time.Duration, err error) {
-	failures := e.Failures
-	set := "failures = $2"
-	if failures < breakAfter {
-		failures = min(failures+f.failed, breakAfter)
-	} else if f.probe { // failures of requests that were in progress when the hold began are not counted
-		failures++
-		set += ", hold_until = NULL" // of the probe
-	}
-	if failures != e.Failures {
-		hold = holdFor(failures)
-	}
-	if f.givenUp > 0 || failures >= breakAfter {
-		set += ", failing_since = coalesce(failing_since, " + c.Dialect().Now + ")"
-	}
-	_, err = c.Exec(ctx, "UPDATE webhook_endpoints SET "+set+" WHERE id = $1", e.ID, failures)
-	return hold, err
 }
