@@ -14,7 +14,7 @@ const (
 	inText  context = iota
 	inTag           // between < and >, outside attribute values
 	inValue         // in a double-quoted attribute value
-	inCode          // in a double-quoted value of an attribute that holds a script, a style or a document
+	inCode          // in a double-quoted value of an attribute that holds a script or a document
 	inStyle         // the content of a style element
 	inRaw           // the content of a script element, or a comment
 )
@@ -77,7 +77,7 @@ func (c *checker) branch(at context, n *parse.BranchNode) context {
 
 // codeAttribute matches the part of a tag before the value of an attribute whose value is not text: escaping for HTML
 // does not make a value a safe part of it.
-var codeAttribute = regexp.MustCompile(`(?i)(^|[\s/])(on[a-z]+|style|srcdoc)\s*=\s*$`)
+var codeAttribute = regexp.MustCompile(`(?i)(^|[\s/])(on[a-z]+|srcdoc)\s*=\s*$`)
 
 // after returns the context after a text that begins in a context.
 func after(at context, text string) context {

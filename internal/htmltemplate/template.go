@@ -4,7 +4,8 @@
 //
 // Values are escaped for HTML text and quoted attributes. A value at the beginning of an attribute that holds a URL
 // must be relative or http(s). Parse rejects actions in other places: scripts, comments, tags, attributes without double
-// quotes, and those that hold a script, a style or a document, such as onclick.
+// quotes, and those that hold a script or a document, such as onclick. In a style attribute, a value must be a safe part
+// of it, such as a number.
 package htmltemplate
 
 import (

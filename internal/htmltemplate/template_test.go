@@ -111,7 +111,7 @@ func TestActionsInOtherPlacesAreRejected(t *testing.T) {
 	for _, text := range []string{
 		`<p {{.}}>`, `<p title={{.}}>`, `<{{.}}>`, `<script>{{.}}</script>`, `<script type="x">{{.}}</script>`, `<!-- {{.}} -->`,
 		`<style>{{.}}</style>`, `<p title='{{.}}'>`, `{{if .}}<p title="{{end}}">`, `<p title="{{if .}}">{{end}}`, `<p`,
-		`<SCRIPT>{{.}}</SCRIPT>`, `<style media="print">{{.}}</style>`, `<p onclick="{{.}}">`, `<p style="color: {{.}}">`,
+		`<SCRIPT>{{.}}</SCRIPT>`, `<style media="print">{{.}}</style>`, `<p onclick="{{.}}">`,
 		`<p class="a"OnClick = "f('{{.}}')">`, `<iframe srcdoc="{{.}}">`,
 		`{{range .}}<b {{end}}>`, `{{define "a"}}<p {{end}}`, `<b title="{{template "x.html"}}">`, `{{.`, `{{unknown .}}`,
 	} {
