@@ -14,8 +14,8 @@ var (
 	boldSpan = regexp.MustCompile(`\*\*([^*]+)\*\*`)
 )
 
-// prose renders a description as HTML: paragraphs, lists with "- ", `code` and **bold**. Everything else is text. A
-// Markdown library would add more to the binary than these lines.
+// prose renders a description as HTML: paragraphs, lists with "- ", `code` and **bold**. Everything else is text, also
+// HTML, which a library for Markdown would omit or pass on.
 func prose(text fmt.Stringer) htmltemplate.HTML {
 	var b strings.Builder
 	for block := range strings.SplitSeq(strings.TrimSpace(text.String()), "\n\n") {

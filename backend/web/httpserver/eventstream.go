@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/valyala/fasthttp"
 )
 
 const (
@@ -29,10 +28,11 @@ type EventStream struct {
 	Beats <-chan time.Time // has a value when a heartbeat is due: call Beat
 	Done  <-chan struct{}  // closed when the stream must end, because the server drains or the client has disconnected
 
-	conn  net.Conn
-	out   *bufio.Writer
-	end   context.CancelFunc // closes Done
-	retry time.Duration
+	conn    net.Conn
+	pending bytes.Buffer // for the next Flush
+	out     *bufio.Writer
+	end     context.CancelFunc // closes Done
+	retry   time.Duration
 }
 
 // SendEvents answers with an event stream. run writes it after the handler has returned, and the stream ends when run
@@ -73,6 +73,7 @@ func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, release func(
 		defer beats.Stop()
 		e.Beats, e.out = beats.C, w
 		run(e)
+		_ = e.Flush() // also for the end of the response, which fasthttp writes
 	})
 	return nil
 }
@@ -93,17 +94,17 @@ func (s *Server) PollInstead(full *Problem) *Problem {
 
 // Retry writes how long the browser waits before it reconnects.
 func (e *EventStream) Retry() {
-	_, _ = e.out.WriteString("retry: " + strconv.FormatInt(e.retry.Milliseconds(), 10) + "\n\n")
+	e.pending.WriteString("retry: " + strconv.FormatInt(e.retry.Milliseconds(), 10) + "\n\n")
 }
 
 // Event writes one event. id may be empty; data must not contain line breaks.
 func (e *EventStream) Event(id, name string, data []byte) {
 	if id != "" {
-		_, _ = e.out.WriteString("id: " + id + "\n")
+		e.pending.WriteString("id: " + id + "\n")
 	}
-	_, _ = e.out.WriteString("event: " + name + "\ndata: ")
-	_, _ = e.out.Write(data)
-	_, _ = e.out.WriteString("\n\n")
+	e.pending.WriteString("event: " + name + "\ndata: ")
+	e.pending.Write(data)
+	e.pending.WriteString("\n\n")
 }
 
 // Beat writes a comment, which clients ignore. It returns false if the client has disconnected: a write would succeed,
@@ -112,7 +113,7 @@ func (e *EventStream) Beat() bool {
 	if peerClosed(e.conn) {
 		return false
 	}
-	_, _ = e.out.WriteString(":\n\n")
+	e.pending.WriteString(":\n\n")
 	return true
 }
 
@@ -137,15 +138,6 @@ func (e *EventStream) Flush() error {
 	if err := e.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
+	_, _ = e.pending.WriteTo(e.out) // out.Flush returns the same error
 	return e.out.Flush()
-}
-
-// streamTimeouts removes the server's write timeout from routes that end with /events or /signals. EventStream.Flush
-// sets its own.
-func streamTimeouts(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	path, _, _ := bytes.Cut(h.RequestURI(), []byte{'?'})
-	if h.IsGet() && (bytes.HasSuffix(path, []byte("/events")) || bytes.HasSuffix(path, []byte("/signals"))) {
-		return fasthttp.RequestConfig{WriteTimeout: 24 * time.Hour}
-	}
-	return fasthttp.RequestConfig{}
 }

@@ -85,7 +85,7 @@ const (
 	readTimeout = 10 * time.Second
 	// uploadTimeout is the readTimeout of a request that Config.Upload permits.
 	uploadTimeout = 2 * time.Minute
-	// writeTimeout bounds how long a finished response may take to send. Event streams renew it with every event.
+	// writeTimeout bounds how long a finished response may take to send. Event streams set it again with each Flush.
 	writeTimeout = 10 * time.Second
 	// idleTimeout exceeds the 60 s for which nginx keeps an idle upstream connection. nginx therefore closes first, and
 	// never sends a request into a connection that the server is closing.
@@ -197,8 +197,7 @@ func (s *Server) Finish() {
 }
 
 // received returns the limits of a request whose head was read.
-func (s *Server) received(head *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	own := streamTimeouts(head)
+func (s *Server) received(head *fasthttp.RequestHeader) (own fasthttp.RequestConfig) {
 	const chunked = -1 // of unknown length
 	if n := head.ContentLength(); s.cfg.Upload != nil && (n > s.cfg.BodyLimit || n == chunked) {
 		if own.MaxRequestBodySize = s.cfg.Upload(head); own.MaxRequestBodySize > 0 {
