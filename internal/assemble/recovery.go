@@ -116,18 +116,7 @@ func (s *Stores) RunGuard(ctx context.Context) error { return s.guards.Run(ctx, 
 
 // runGuard watches all shards until ctx ends, and rebuilds each when its data is not verified.
 func (b *Backend) runGuard(ctx context.Context) error {
-	failing := make([]bool, len(b.stores.space.All())) // by shard
-	return b.stores.guards.Run(ctx, b.stores.tables, func(ctx context.Context, shard keyspace.Shard) {
-		err := b.rebuildUnverified(ctx, shard)
-		switch {
-		case err == nil:
-			failing[shard] = false
-		case errors.Is(err, guard.ErrBusy) || ctx.Err() != nil:
-		case !failing[shard]:
-			failing[shard] = true
-			b.log.Error("Redis cannot be verified; trying again", "shard", int(shard), "err", err)
-		}
-	})
+	return b.stores.guards.Run(ctx, b.stores.tables, b.rebuildUnverified)
 }
 
 // rebuildUnverified rebuilds a shard unless its data is verified meanwhile: another rebuild, for example one that an

@@ -84,6 +84,7 @@ type Guard struct {
 
 	mu     sync.Mutex
 	reason string      // why commands are blocked
+	failed error       // of the last rebuild by this process; nil once the data is verified
 	seen   observation // by the last check
 
 	checkMu      sync.Mutex
@@ -205,7 +206,11 @@ func (g *Guard) block(reason string) {
 func (g *Guard) unblock(blocks int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.blocks.Load() == blocks && g.blocked.Swap(false)
+	if g.blocks.Load() != blocks {
+		return false
+	}
+	g.failed = nil
+	return g.blocked.Swap(false)
 }
 
 // Check observes Redis, and reads the generation from SQL if SQL is available. It blocks or unblocks the guarded
@@ -300,9 +305,9 @@ func (g *Guard) RestoreFence(ctx context.Context) (fence int64, err error) {
 	return 0, nil
 }
 
-// Run checks until ctx ends. While the data is not verified, it calls unverified, if not nil, at most once per
-// Heartbeat. It returns nil.
-func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(context.Context)) error {
+// Run checks until ctx ends. While the data is not verified, it calls rebuild, if not nil, at most once per Heartbeat.
+// It logs the first of consecutive errors. It returns nil.
+func (g *Guard) Run(ctx context.Context, sql Generations, rebuild func(context.Context) error) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var called time.Time
@@ -314,9 +319,9 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 		case <-g.changed:
 		}
 		err := g.Check(ctx, sql)
-		if err == nil && g.blocked.Load() && unverified != nil && time.Since(called) >= Heartbeat {
+		if err == nil && g.blocked.Load() && rebuild != nil && time.Since(called) >= Heartbeat {
 			called = time.Now()
-			unverified(ctx)
+			g.noteRebuild(ctx, rebuild(ctx))
 			_ = g.Check(ctx, sql)
 		}
 		select { // a signal until now is not needed: commands are blocked then, and the next check is soon
@@ -329,4 +334,26 @@ func (g *Guard) Run(ctx context.Context, sql Generations, unverified func(contex
 			next.Reset(loop.UntilTick(g.interval))
 		}
 	}
+}
+
+// noteRebuild notes the result of a rebuild for Status. Another process that rebuilds the shard, and the end of ctx, are
+// no result.
+func (g *Guard) noteRebuild(ctx context.Context, err error) {
+	if errors.Is(err, ErrBusy) || ctx.Err() != nil {
+		return
+	}
+	g.mu.Lock()
+	before := g.failed
+	g.failed = err
+	g.mu.Unlock()
+	if err != nil && before == nil {
+		g.log.Error("Redis cannot be verified; trying again", "err", err)
+	}
+}
+
+// lastRebuild returns the error of the last rebuild by this process since the data was verified, or nil.
+func (g *Guard) lastRebuild() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failed
 }

@@ -223,7 +223,7 @@ func TestShardsAreBlockedSeparately(t *testing.T) {
 	}
 }
 
-// While the data is not verified, Run checks more often, because another process may verify it. It calls unverified at
+// While the data is not verified, Run checks more often, because another process may verify it. It calls rebuild at
 // most once per heartbeat.
 func TestRunChecksUnverifiedDataMoreOften(t *testing.T) {
 	g := open(t, "redis://"+miniredis.RunT(t).Addr(), guard.FixedID("this one"))
@@ -231,18 +231,19 @@ func TestRunChecksUnverifiedDataMoreOften(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var tries []time.Time
-	_ = g.Run(ctx, database, func(context.Context) {
+	_ = g.Run(ctx, database, func(context.Context) error {
 		if tries = append(tries, time.Now()); len(tries) == 4 {
 			stop()
 		}
+		return nil
 	})
 	for i := range tries[1:] {
 		if gap := tries[i+1].Sub(tries[i]); gap < guard.Heartbeat {
-			t.Errorf("unverified was called again after %v", gap)
+			t.Errorf("rebuild was called again after %v", gap)
 		}
 	}
 	if extra := database.calls - 2*len(tries); extra <= 0 { // each call has a check before and after it
-		t.Error("Run did not check between the calls of unverified")
+		t.Error("Run did not check between the calls of rebuild")
 	}
 }
 
@@ -257,7 +258,7 @@ func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = g.Run(ctx, database, func(context.Context) { called <- struct{}{} })
+		_ = g.Run(ctx, database, func(context.Context) error { called <- struct{}{}; return nil })
 	}()
 	verified := func() bool { _, ok := g.Verified(); return ok }
 	testenv.Eventually(t, time.Minute, "a verified Redis", verified)
@@ -266,7 +267,7 @@ func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 	before := database.checks()
 	g.Raw().FlushAll(ctx)
 	testenv.Eventually(t, time.Minute, "an emptied Redis is detected", func() bool { return !verified() })
-	// One check in progress, the one that detects it, and two around the call of unverified.
+	// One check in progress, the one that detects it, and two around the call of rebuild.
 	if n := database.checks() - before; n > 4 {
 		t.Errorf("%d checks until it was detected", n)
 	}
@@ -671,6 +672,61 @@ func TestStatusShowsPlaceAndContent(t *testing.T) {
 	if got := status(); got.Verified || got.Reason == "" || got.Sales != -1 {
 		t.Errorf("stopped: %+v", got)
 	}
+}
+
+// Status has the error of the last rebuild by this process until the data is verified, also by another process. The
+// first of consecutive errors is logged.
+func TestStatusHasTheErrorOfTheLastRebuild(t *testing.T) {
+	r := testenv.StartRedis(t)
+	redisconn.Quiet(slog.New(slog.DiscardHandler))
+	server, err := redisconn.NewServer(r.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log testenv.Buffer
+	g := guard.Open(guard.Config{Server: server, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	t.Cleanup(func() { _ = g.Close() })
+	database := &sql{generation: 3}
+	ctx, stop := context.WithCancel(t.Context())
+	results, done := make(chan error), make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = g.Run(ctx, database, func(ctx context.Context, _ keyspace.Shard) error {
+			select {
+			case err := <-results:
+				return err
+			case <-ctx.Done():
+				return nil
+			}
+		})
+	}()
+	defer func() { stop(); <-done }()
+	fail := func(texts ...string) {
+		for _, text := range texts {
+			results <- errors.New(text)
+		}
+		results <- guard.ErrBusy // the next call, when the errors before are noted
+	}
+	want := func(when, reason string, logged int) {
+		t.Helper()
+		got := g.Status(t.Context(), database)[0].Reason
+		if n := strings.Count(log.String(), "cannot be verified"); got != reason || n != logged {
+			t.Errorf("%s: %q and %d lines of the log, want %q and %d", when, got, n, reason, logged)
+		}
+	}
+
+	const reason = "Redis is new or was emptied"
+	want("before a rebuild", reason, 0)
+	fail("the database rejects it", "the disk is full")
+	want("two errors", reason+"; the last rebuild failed: the disk is full", 1)
+	verify(t, g.Of(0), 3)
+	want("verified by another process", "", 1)
+	g.Raw().FlushAll(t.Context())
+	want("emptied again", reason, 1)
+	fail("no memory")
+	want("an error after that", reason+"; the last rebuild failed: no memory", 2)
+	fail("rebuild: " + reason)
+	want("an error with the reason", reason, 2)
 }
 
 // A caller reports ErrUnverified as unavailable, and the text states that once.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"sluice/backend/redis/keyspace"
@@ -133,7 +134,7 @@ type Status struct {
 	Slot       int    // of a Redis Cluster; -1 without one
 	Master     string // address; "" if it is not known
 	Verified   bool   // the data of the shard is verified
-	Reason     string // why it is not
+	Reason     string // why it is not, with the error of the last rebuild by this process
 	Generation int64  // of the verified data
 	Sales      int64  // sales, and segments of sales, that the shard holds; -1 if unknown
 }
@@ -159,6 +160,8 @@ func (g *Guard) status(ctx context.Context, sql Generations) Status {
 	}
 	if now.Reason, now.Verified = g.Verified(); now.Verified {
 		now.Generation = g.Generation()
+	} else if err := g.lastRebuild(); err != nil && !strings.Contains(err.Error(), now.Reason) {
+		now.Reason += "; the last rebuild failed: " + err.Error()
 	}
 	if n, err := g.raw.SCard(ctx, g.shard.Sales()).Result(); err == nil {
 		now.Sales = n
@@ -167,11 +170,11 @@ func (g *Guard) status(ctx context.Context, sql Generations) Status {
 }
 
 // Run runs the guards of all shards until ctx ends; see Guard.Run. It returns nil.
-func (s *Shards) Run(ctx context.Context, sql Generations, unverified func(context.Context, keyspace.Shard)) error {
+func (s *Shards) Run(ctx context.Context, sql Generations, rebuild func(context.Context, keyspace.Shard) error) error {
 	s.each(func(_ int, g *Guard) {
-		var call func(context.Context)
-		if unverified != nil {
-			call = func(ctx context.Context) { unverified(ctx, g.shard) }
+		var call func(context.Context) error
+		if rebuild != nil {
+			call = func(ctx context.Context) error { return rebuild(ctx, g.shard) }
 		}
 		_ = g.Run(ctx, sql, call) // nil
 	})
