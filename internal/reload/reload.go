@@ -1,7 +1,28 @@
-// Package reload detects changes of files that a process reads repeatedly.
+// Package reload reads files that a user names, and detects changes of those that a process reads repeatedly.
 package reload
 
-import "os"
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+// MaxPEM bounds the files of certificates and keys, in bytes.
+const MaxPEM = 1 << 20
+
+// ReadFile returns the content of a file that has at most the given number of bytes. A device may have no end.
+func ReadFile(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(text)) > most {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, most)
+	}
+	return text, err
+}
 
 // Detector compares the content of a file with that of the last read. It does not use the modification time or size:
 // a file may be replaced by one with an old time, or change twice within the resolution of the file system. The zero

@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"sluice/internal/reload"
 )
 
 // defaultRatio is the default share of purchases without a traceparent that are traced.
@@ -120,7 +121,7 @@ func (s *settings) readUpload(get func(string) string) error {
 	})
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	read("CERTIFICATE", func(path string) error {
-		text, err := os.ReadFile(path)
+		text, err := reload.ReadFile(path, reload.MaxPEM)
 		if err != nil {
 			return err
 		}
@@ -133,7 +134,18 @@ func (s *settings) readUpload(get func(string) string) error {
 	var key string
 	read("CLIENT_KEY", func(path string) error { key = path; return nil })
 	read("CLIENT_CERTIFICATE", func(path string) error {
-		pair, err := tls.LoadX509KeyPair(path, key)
+		if key == "" {
+			return errors.New("OTEL_EXPORTER_OTLP_CLIENT_KEY is not set")
+		}
+		certificate, err := reload.ReadFile(path, reload.MaxPEM)
+		if err != nil {
+			return err
+		}
+		keyText, err := reload.ReadFile(key, reload.MaxPEM)
+		if err != nil {
+			return err
+		}
+		pair, err := tls.X509KeyPair(certificate, keyText)
 		config.Certificates = []tls.Certificate{pair}
 		return err
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -119,6 +120,48 @@ func TestInvalidUploadVariables(t *testing.T) {
 		_, err := readSettings(variables("OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 " + name + "=" + value))
 		if err == nil || !strings.HasPrefix(err.Error(), name+": ") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", list, err)
+		}
+	}
+}
+
+// The file of a certificate or a key may be a device without an end.
+func TestFilesOfCertificatesAreBounded(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	pair := server.TLS.Certificates[0]
+	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name, kind string, content []byte, size int64) string {
+		path := filepath.Join(t.TempDir(), name)
+		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content})
+		if err := errors.Join(os.WriteFile(path, text, 0o600), os.Truncate(path, max(size, int64(len(text))))); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const large = 1<<20 + 1
+	certificate, key := file("a", "CERTIFICATE", pair.Certificate[0], 0), file("b", "PRIVATE KEY", private, 0)
+	largeCertificate := file("c", "CERTIFICATE", pair.Certificate[0], large)
+	largeKey := file("d", "PRIVATE KEY", private, large)
+	for _, row := range []struct{ env, err string }{
+		{"CERTIFICATE=" + certificate, ""},
+		{"CERTIFICATE=" + largeCertificate, "CERTIFICATE: " + largeCertificate + " has more than 1048576 bytes"},
+		{"CLIENT_CERTIFICATE=" + certificate + " OTEL_EXPORTER_OTLP_CLIENT_KEY=" + key, ""},
+		{
+			"CLIENT_CERTIFICATE=" + largeCertificate + " OTEL_EXPORTER_OTLP_CLIENT_KEY=" + key,
+			"CLIENT_CERTIFICATE: " + largeCertificate + " has more than 1048576 bytes",
+		},
+		{
+			"CLIENT_CERTIFICATE=" + certificate + " OTEL_EXPORTER_OTLP_CLIENT_KEY=" + largeKey,
+			"CLIENT_CERTIFICATE: " + largeKey + " has more than 1048576 bytes",
+		},
+		{"CLIENT_CERTIFICATE=" + certificate, "CLIENT_CERTIFICATE: OTEL_EXPORTER_OTLP_CLIENT_KEY is not set"},
+	} {
+		_, err := readSettings(variables("OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_EXPORTER_OTLP_" + row.env))
+		if row.err == "" && err != nil || row.err != "" && (err == nil || err.Error() != "OTEL_EXPORTER_OTLP_"+row.err) {
+			t.Errorf("%s: %v, want %q", row.env, err, row.err)
 		}
 	}
 }
