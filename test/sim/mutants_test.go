@@ -1032,8 +1032,8 @@ var mutants = []mutant{
 	{
 		"guard: a check hides what a new connection has noticed since",
 		"backend/recovery/guard/guard.go",
-		"return g.blocks.Load() == blocks && g.blocked.Swap(false)",
-		"return g.blocked.Swap(false)",
+		"if g.blocks.Load() != blocks {",
+		"if blocks < 0 {",
 		proof{"./backend/recovery/guard", "TestCheckDoesNotHideALaterObservation", nil},
 	},
 	{
