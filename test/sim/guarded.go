@@ -90,6 +90,8 @@ func (s pinner) Pin(ctx context.Context, shard keyspace.Shard) (redisconn.Client
 	return client, id, err
 }
 
+func (s pinner) Raw() redisconn.Client { return s.p.guards.Raw() }
+
 func (w *world) restorer(p *process, shard keyspace.Shard) *rebuild.Restorer {
 	g := p.guards.Of(shard)
 	return rebuild.NewRestorer(g, g.Raw(), shard, faultyStore{w.store, p})

@@ -773,8 +773,8 @@ var mutants = []mutant{
 	{
 		"rebuild: a segment ignores the allocations of the others",
 		"backend/recovery/rebuild/segments.go",
-		"states[i], err = r.readOther(others, of, i, shard)",
-		"_, err = r.readOther(others, of, i, shard)",
+		"if i == own.Segment || unread[shard] {",
+		"if i == own.Segment || unread != nil {",
 		rebuildTest("TestOrdersKeepMovedUnitsInARestoredDatabase"),
 	},
 	{

@@ -49,9 +49,12 @@ type Store interface {
 	RecoverAllocations(ctx context.Context, saleID string, applied []spread.State) error
 }
 
-// Pinner opens a client of the current server of a shard that never connects to another one (guard.Shards).
+// Pinner provides clients that are not guarded (guard.Shards).
 type Pinner interface {
+	// Pin opens a client of the current server of a shard that never connects to another one.
 	Pin(ctx context.Context, shard keyspace.Shard) (client redisconn.Client, runID string, err error)
+	// Raw returns a client for the keys of all shards.
+	Raw() redisconn.Client
 }
 
 // Config configures a Rebuilder.

@@ -6,27 +6,22 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"sluice/backend/admission"
-	"sluice/backend/redis/keyspace"
-	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
+	"sluice/internal/loop"
 )
 
 // claimSegments claims the allocations of the segments. It follows suspend_sales: a suspended segment begins no
 // transfer and applies no allocation, so the units that the claim returns change only by transfers to the segment,
 // which are applied when the segment is resumed.
 func (j *job) claimSegments(ctx context.Context) error {
-	all := segmentReader{job: j, clients: make([]redisconn.Client, len(j.cfg.Space.All()))}
-	all.failed = make([]bool, len(all.clients))
-	defer all.close()
+	unread := make([]bool, len(j.cfg.Space.All()))
 	for _, c := range j.sales {
 		if c.part.Spread < 2 {
 			continue
 		}
-		if err := all.recoverAllocations(ctx, spread.Sale{ID: c.def.ID, Spread: c.part.Spread}); err != nil {
+		if err := j.recoverAllocations(ctx, c.part, unread); err != nil {
 			return err
 		}
 		a, err := j.cfg.Store.Claim(ctx, c.def.ID, c.part.Segment)
@@ -38,81 +33,54 @@ func (j *job) claimSegments(ctx context.Context) error {
 	return nil
 }
 
-const (
-	readTimeout     = time.Second // of all segments of a sale
-	concurrentReads = 64
-)
-
-// segmentReader reads the segments of sales, also those in other shards. After a failure of another shard it does not
-// read that one again. It is for one goroutine.
-type segmentReader struct {
-	*job
-	clients []redisconn.Client // of other shards; nil before the first reading
-	failed  []bool             // by shard
-}
-
-func (r *segmentReader) close() {
-	for _, client := range r.clients {
-		if client != nil {
-			_ = client.Close()
-		}
-	}
-}
-
 // recoverAllocations corrects the allocations of a sale in SQL if a segment in Redis has applied a newer one: the
 // database was restored from a backup, and orders of the segment may have units that were moved to it since. It
 // compares all segments, because the source of a move may not have applied it, and would sell the units again. A
-// segment that cannot be read keeps its allocation in SQL.
-func (r *segmentReader) recoverAllocations(ctx context.Context, of spread.Sale) error {
-	applied, err := r.read(ctx, of)
+// segment that cannot be read keeps its allocation in SQL. unread is that of readSegments.
+func (j *job) recoverAllocations(ctx context.Context, own spread.Part, unread []bool) error {
+	applied, err := j.readSegments(ctx, own, unread)
 	if err != nil {
 		return err
 	}
-	inSQL, err := r.cfg.Store.Allocations(ctx, of.ID) // after Redis, which is not newer otherwise
+	inSQL, err := j.cfg.Store.Allocations(ctx, own.SaleID) // after Redis, which is not newer otherwise
 	if err != nil || !spread.Newer(applied, inSQL) {
 		return err
 	}
-	r.cfg.Log.Warn("rebuild: the database has an older division of the stock, and that of Redis is kept", "sale", of.ID)
-	return r.cfg.Store.RecoverAllocations(ctx, of.ID, applied)
+	j.cfg.Log.Warn("rebuild: the database has an older division of the stock, and that of Redis is kept",
+		"sale", own.SaleID)
+	return j.cfg.Store.RecoverAllocations(ctx, own.SaleID, applied)
 }
 
-// read returns the states of the segments. It returns an error only for the segment in the shard of the job.
-func (r *segmentReader) read(ctx context.Context, of spread.Sale) ([]spread.State, error) {
-	states := make([]spread.State, of.Spread)
+const (
+	readTimeout     = time.Second // of the segments of a sale in other shards
+	concurrentReads = 64
+)
+
+// readSegments returns the states of all segments of a sale. own is the one in the shard of the job; only its error is
+// returned. unread has the other shards that could not be read for an earlier sale: their segments are not loaded, and
+// neither is one in the data of another deployment.
+func (j *job) readSegments(ctx context.Context, own spread.Part, unread []bool) ([]spread.State, error) {
+	states := make([]spread.State, own.Spread)
 	others, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	var reads errgroup.Group
-	reads.SetLimit(concurrentReads)
-	for i := range states {
-		reads.Go(func() (err error) { // each segment is in a shard of its own
-			shard := r.cfg.Space.ShardOfSegment(of.ID, i)
-			switch {
-			case shard == r.shard:
-				states[i], _, err = admission.ReadSegment(ctx, r.client, r.cfg.Space, of.Segment(i))
-				if err != nil && !errors.Is(err, admission.ErrNotLoaded) {
-					return sale.Unavailable(err)
-				}
-				states[i].Loaded = err == nil // although the rebuild holds it
-			case !r.failed[shard]:
-				states[i], err = r.readOther(others, of, i, shard)
-				r.failed[shard] = err != nil && !errors.Is(err, admission.ErrNotLoaded)
-			}
+	deployment := strconv.FormatInt(j.owner.Deployment, 10)
+	_ = loop.Each(states, concurrentReads, func(i int, _ spread.State) error {
+		shard := j.cfg.Space.ShardOfSegment(own.SaleID, i) // each segment is in a shard of its own
+		if i == own.Segment || unread[shard] {
 			return nil
-		})
-	}
-	return states, reads.Wait()
-}
-
-// readOther reads a segment in another shard. One in the data of another deployment is not loaded.
-func (r *segmentReader) readOther(
-	ctx context.Context, of spread.Sale, segment int, shard keyspace.Shard,
-) (state spread.State, err error) {
-	if r.clients[shard] == nil {
-		if r.clients[shard], _, err = r.cfg.Pinner.Pin(ctx, shard); err != nil {
-			return spread.State{}, err
 		}
+		part := spread.PartOf(own.SaleID, i, own.Spread)
+		state, owner, err := admission.ReadSegment(others, j.cfg.Pinner.Raw(), j.cfg.Space, part)
+		unread[shard] = err != nil && !errors.Is(err, admission.ErrNotLoaded)
+		state.Loaded = err == nil && (owner == deployment || owner != "" && owner == j.from) // also while it is held
+		states[i] = state
+		return nil
+	})
+	state, _, err := admission.ReadSegment(ctx, j.client, j.cfg.Space, own)
+	if err != nil && !errors.Is(err, admission.ErrNotLoaded) {
+		return nil, sale.Unavailable(err)
 	}
-	state, owner, err := admission.ReadSegment(ctx, r.clients[shard], r.cfg.Space, of.Segment(segment))
-	state.Loaded = err == nil && (owner == strconv.FormatInt(r.owner.Deployment, 10) || owner != "" && owner == r.from)
-	return state, err
+	state.Loaded = err == nil // although the rebuild holds it
+	states[own.Segment] = state
+	return states, nil
 }
