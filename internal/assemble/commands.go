@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"sluice/backend/admission"
 	"sluice/backend/archive"
 	"sluice/backend/audit"
@@ -16,6 +14,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
 	"sluice/backend/store"
+	"sluice/internal/loop"
 )
 
 // Archive archives a sale, or continues an earlier run, with files in dir. See archive.Archiver.
@@ -59,18 +58,12 @@ func (s *Stores) MoveShard(
 // number of shards. A shard that does not respond is not compared.
 func (s *Stores) checkDeployment(ctx context.Context, deployment int64) error {
 	owner := guard.Owner{Deployment: deployment, Shards: len(s.space.All())}
-	var shards errgroup.Group
-	for _, shard := range s.space.All() {
-		shards.Go(func() error {
-			err := guard.CheckOwner(ctx, s.guards.Of(shard).Raw(), shard, owner)
-			if errors.Is(err, sale.ErrUnavailable) {
-				return nil
-			}
-			return err
-		})
-	}
-	if err := shards.Wait(); err != nil {
-		return usage("%w", err)
+	for _, err := range loop.Each(s.space.All(), -1, func(_ int, shard keyspace.Shard) error {
+		return guard.CheckOwner(ctx, s.guards.Of(shard).Raw(), shard, owner)
+	}) {
+		if err != nil && !errors.Is(err, sale.ErrUnavailable) {
+			return usage("%w", err)
+		}
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,6 +14,7 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/store"
+	"sluice/internal/loop"
 )
 
 // pingRedis returns nil if at least one shard is available, verified and writable: a backend that can sell from some
@@ -48,17 +48,14 @@ func (s *Stores) pingShard(ctx context.Context, shard keyspace.Shard) error {
 // writes.
 func (s *Stores) shardStatus(ctx context.Context) []guard.Status {
 	all := s.guards.Status(ctx, s.tables)
-	var wg sync.WaitGroup
-	for i := range all {
-		if now := &all[i]; now.Verified {
-			wg.Go(func() {
-				if err := s.pingShard(ctx, now.Shard); err != nil {
-					now.Reason = cmp.Or(shardDetail(err), err.Error())
-				}
-			})
+	_ = loop.Each(all, -1, func(i int, now guard.Status) error {
+		if now.Verified {
+			if err := s.pingShard(ctx, now.Shard); err != nil {
+				all[i].Reason = cmp.Or(shardDetail(err), err.Error())
+			}
 		}
-	}
-	wg.Wait()
+		return nil
+	})
 	return all
 }
 

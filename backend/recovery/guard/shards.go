@@ -9,6 +9,7 @@ import (
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
+	"sluice/internal/loop"
 )
 
 // Shards holds the guard of every shard. It is safe for concurrent use.
@@ -114,18 +115,7 @@ func (s *Shards) Verified() (reason string, ok bool) {
 
 // Check checks all shards concurrently; see Guard.Check.
 func (s *Shards) Check(ctx context.Context, sql Generations) error {
-	errs := make([]error, len(s.guards))
-	s.each(func(i int, g *Guard) { errs[i] = g.Check(ctx, sql) })
-	return errors.Join(errs...)
-}
-
-// each calls do for all shards concurrently.
-func (s *Shards) each(do func(i int, g *Guard)) {
-	var running sync.WaitGroup
-	for i, g := range s.guards {
-		running.Go(func() { do(i, g) })
-	}
-	running.Wait()
+	return errors.Join(loop.Each(s.guards, -1, func(_ int, g *Guard) error { return g.Check(ctx, sql) })...)
 }
 
 // Status is the state of one shard.
@@ -142,7 +132,7 @@ type Status struct {
 // Status checks all shards concurrently and returns their state by number.
 func (s *Shards) Status(ctx context.Context, sql Generations) []Status {
 	all := make([]Status, len(s.guards))
-	s.each(func(i int, g *Guard) { all[i] = g.status(ctx, sql) })
+	_ = loop.Each(s.guards, -1, func(i int, g *Guard) error { all[i] = g.status(ctx, sql); return nil })
 	return all
 }
 
@@ -171,14 +161,12 @@ func (g *Guard) status(ctx context.Context, sql Generations) Status {
 
 // Run runs the guards of all shards until ctx ends; see Guard.Run. It returns nil.
 func (s *Shards) Run(ctx context.Context, sql Generations, rebuild func(context.Context, keyspace.Shard) error) error {
-	s.each(func(_ int, g *Guard) {
-		var call func(context.Context) error
-		if rebuild != nil {
-			call = func(ctx context.Context) error { return rebuild(ctx, g.shard) }
+	return errors.Join(loop.Each(s.guards, -1, func(_ int, g *Guard) error {
+		if rebuild == nil {
+			return g.Run(ctx, sql, nil)
 		}
-		_ = g.Run(ctx, sql, call) // nil
-	})
-	return nil
+		return g.Run(ctx, sql, func(ctx context.Context) error { return rebuild(ctx, g.shard) })
+	})...)
 }
 
 // Close closes all clients.
