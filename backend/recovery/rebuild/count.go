@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"sluice/backend/admission"
 	"sluice/backend/recovery/journal"
@@ -21,12 +22,30 @@ func (j *job) countSales(ctx context.Context) error {
 	for _, c := range j.sales {
 		j.status.total(int(c.sold) + len(c.queue))
 	}
+	return j.eachSale(ctx, j.count)
+}
+
+// Bounds of eachSale. The buyers of the orders that are counted concurrently are in memory.
+const (
+	concurrentSales  = 8
+	concurrentOrders = 100_000 // of sales with more orders each is alone
+)
+
+// eachSale calls do for all sales, for small ones concurrently: each costs several round trips.
+func (j *job) eachSale(ctx context.Context, do func(context.Context, *saleCount) error) error {
+	g, running := errgroup.WithContext(ctx)
+	room := semaphore.NewWeighted(concurrentOrders)
 	for _, c := range j.sales {
-		if err := j.count(ctx, c); err != nil {
-			return err
+		orders := min(max(c.sold+int64(len(c.queue)), concurrentOrders/concurrentSales), concurrentOrders)
+		if room.Acquire(running, orders) != nil {
+			break // a call has failed, or ctx has ended
 		}
+		g.Go(func() error {
+			defer room.Release(orders)
+			return do(running, c)
+		})
 	}
-	return nil
+	return cmp.Or(g.Wait(), ctx.Err())
 }
 
 // count counts rows first, then dead letters, the queue, and orders of which only the slot is left.
@@ -203,18 +222,13 @@ func (j *job) writeLetters(ctx context.Context) error {
 	return nil
 }
 
-func (j *job) writeSales(ctx context.Context) error {
-	for _, c := range j.sales {
-		id := c.def.ID
-		keys := []string{j.shard.Guard(), j.shard.Sale(id), j.shard.Stock(id), j.shard.Sales(), j.shard.Returns(id)}
-		lastReturn, err := j.cfg.Store.LastReturn(ctx, id)
-		if err != nil {
-			return err
-		}
-		args := admission.SaleArgs(c.def, c.left, c.accepted, c.part, c.allocation, lastReturn, c.returned)
-		if err := j.call(ctx, "sale", keys, args...); err != nil {
-			return err
-		}
+func (j *job) writeSale(ctx context.Context, c *saleCount) error {
+	id := c.def.ID
+	lastReturn, err := j.cfg.Store.LastReturn(ctx, id)
+	if err != nil {
+		return err
 	}
-	return nil
+	keys := []string{j.shard.Guard(), j.shard.Sale(id), j.shard.Stock(id), j.shard.Sales(), j.shard.Returns(id)}
+	args := admission.SaleArgs(c.def, c.left, c.accepted, c.part, c.allocation, lastReturn, c.returned)
+	return j.call(ctx, "sale", keys, args...)
 }

@@ -46,7 +46,7 @@ func (j *job) run(ctx context.Context, only []string) error {
 		{"queue", j.readQueue},
 		{"count", j.countSales},
 		{"letters", j.writeLetters},
-		{"sales", j.writeSales},
+		{"sales", func(ctx context.Context) error { return j.eachSale(ctx, j.writeSale) }},
 		{"numbers", j.SkipOrderNumbers},
 		{"swap", j.swapQueue},
 		{"journals", j.awaitJournals},
