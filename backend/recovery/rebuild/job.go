@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +24,7 @@ type job struct {
 	Hold            // its client is pinned to one server
 	from     string // id of the deployment from which the data is taken over; "" if it is not
 	runID    string
+	only     []string // ids of the sales to rebuild; none: all
 	status   *status
 	sales    []*saleCount
 	byID     map[string]*saleCount
@@ -35,14 +35,14 @@ type job struct {
 	batches []string // keys of the batches
 }
 
-func (j *job) run(ctx context.Context, only []string) error {
+func (j *job) run(ctx context.Context) error {
 	steps := []struct {
 		name string
 		do   func(context.Context) error
 	}{
-		{"begin", func(ctx context.Context) error { return j.begin(ctx, &only) }},
+		{"begin", j.begin},
 		{"fence", func(ctx context.Context) error { return j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence) }},
-		{"suspend", func(ctx context.Context) error { return j.suspendSales(ctx, only) }},
+		{"suspend", j.suspendSales},
 		{"queue", j.readQueue},
 		{"count", j.countSales},
 		{"letters", j.writeLetters},
@@ -68,14 +68,14 @@ func (j *job) run(ctx context.Context, only []string) error {
 
 // begin holds the shard, which makes its data that of this deployment. If it is not verified, all its sales are
 // rebuilt. If another deployment may have used it, begin waits for the processes of that deployment.
-func (j *job) begin(ctx context.Context, only *[]string) error {
+func (j *job) begin(ctx context.Context) error {
 	verified := ""
-	if len(*only) > 0 {
+	if len(j.only) > 0 {
 		verified = j.runID
 	}
 	err := j.Begin(ctx, verified, j.from)
 	if errors.Is(err, guard.ErrUnverified) {
-		*only = nil
+		j.only = nil
 		err = j.Begin(ctx, "", j.from)
 	}
 	takenOver := errors.Is(err, errTakenOver)
@@ -100,41 +100,44 @@ func awaitFormerOwner(ctx context.Context) error {
 // because an order that is accepted after the queue was read would not be in the new queue. A rebuild of all sales also
 // suspends those that SQL does not have, because none of their orders could become a row. They remain suspended until
 // they are created again.
-func (j *job) suspendSales(ctx context.Context, only []string) error {
-	known, err := j.summaries(ctx)
+func (j *job) suspendSales(ctx context.Context) error {
+	inSQL, err := j.summaries(ctx)
 	if err != nil {
 		return err
 	}
-	inRedis, err := j.client.SMembers(ctx, j.shard.Sales()).Result()
+	ids, err := j.client.SMembers(ctx, j.shard.Sales()).Result()
 	if err != nil {
 		return sale.Unavailable(err)
 	}
-	suspended := map[string]bool{}
-	for _, s := range known {
-		suspended[s.ID] = true
-	}
-	for _, id := range inRedis {
-		if len(only) == 0 && !suspended[id] {
-			if err := j.noteNotInSQL(ctx, id); err != nil {
-				return err
-			}
+	if len(j.only) == 0 {
+		if err := j.noteNotInSQL(ctx, ids, inSQL); err != nil {
+			return err
 		}
-		suspended[id] = true
 	}
-	ids := slices.Sorted(maps.Keys(suspended))
+	for _, s := range inSQL {
+		ids = append(ids, s.ID)
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	if err := j.Suspend(ctx, ids); err != nil {
 		return err
 	}
-	if len(only) > 0 {
-		j.others = slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(only, id) })
+	if len(j.only) > 0 {
+		j.others = slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(j.only, id) })
 	}
-	// Again: a sale that was paused before it was suspended must not be resumed.
-	if known, err = j.summaries(ctx); err != nil {
+	return j.beginCounts(ctx)
+}
+
+// beginCounts reads the sales to rebuild from SQL, again: one that was paused before it was suspended must not be
+// resumed.
+func (j *job) beginCounts(ctx context.Context) error {
+	inSQL, err := j.summaries(ctx)
+	if err != nil {
 		return err
 	}
 	j.byID = map[string]*saleCount{}
-	for _, s := range known {
-		if len(only) > 0 && !slices.Contains(only, s.ID) {
+	for _, s := range inSQL {
+		if len(j.only) > 0 && !slices.Contains(j.only, s.ID) {
 			continue
 		}
 		segment, _ := j.cfg.Space.SegmentIn(s.ID, s.Spread, j.shard)
@@ -145,15 +148,19 @@ func (j *job) suspendSales(ctx context.Context, only []string) error {
 	return j.claimSegments(ctx)
 }
 
-// noteNotInSQL adds a sale of Redis to notInSQL if SQL does not have it. A rehearsal that is being removed is no
-// longer in SQL, and is not added.
-func (j *job) noteNotInSQL(ctx context.Context, id string) error {
-	_, _, err := j.cfg.Store.Sale(ctx, id)
-	if !errors.Is(err, sale.ErrNotFound) {
-		return err
-	}
-	if !sale.IsRehearsal(id) {
-		j.notInSQL = append(j.notInSQL, id)
+// noteNotInSQL sets notInSQL to the sales of Redis that SQL does not have. A sale may have been created since inSQL was
+// read. A rehearsal that is being removed is no longer in SQL, and is not noted.
+func (j *job) noteNotInSQL(ctx context.Context, inRedis []string, inSQL []store.SaleSummary) error {
+	for _, id := range inRedis {
+		if sale.IsRehearsal(id) || slices.ContainsFunc(inSQL, func(s store.SaleSummary) bool { return s.ID == id }) {
+			continue
+		}
+		switch _, _, err := j.cfg.Store.Sale(ctx, id); {
+		case errors.Is(err, sale.ErrNotFound):
+			j.notInSQL = append(j.notInSQL, id)
+		case err != nil:
+			return err
+		}
 	}
 	return nil
 }
@@ -175,46 +182,48 @@ const warnEvery = 5 * time.Second
 func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
 	nextWarning := deadline
-	for waited := false; ; {
+	for late := false; ; {
 		if err := j.CheckFence(ctx); err != nil { // otherwise the wait would hide that Redis was emptied
 			return err
 		}
-		journals, err := j.cfg.Store.Journals(ctx, int(j.shard))
-		if err != nil {
+		waiting, restoring, err := j.awaitedJournals(ctx)
+		if err != nil || waiting == 0 {
 			return err
-		}
-		waiting := 0
-		var restoring []string
-		for _, s := range journals {
-			waits, restores := j.cfg.Journals.awaits(j.shard, s, j.fence)
-			if waits {
-				waiting++
-			}
-			if restores {
-				restoring = append(restoring, s.ID)
-			}
-		}
-		if waiting == 0 {
-			return nil
 		}
 		now := time.Now()
 		switch {
 		case len(restoring) > 0:
-			deadline, waited = now.Add(j.cfg.JournalWait), false
+			deadline, late = now.Add(j.cfg.JournalWait), false
 			if now.After(nextWarning) {
 				nextWarning = now.Add(warnEvery)
 				j.cfg.Log.Warn("rebuild: waits for backends that restore their journals", "journals", restoring)
 			}
-		case waited:
+		case late:
 			j.cfg.Log.Warn("rebuild: some journals are late; their orders will be restored later", "journals", waiting)
 			return nil
 		default: // after the deadline the journals are read once more: this read may have been slow
-			waited = now.After(deadline)
+			late = now.After(deadline)
 		}
 		if loop.Sleep(ctx, 20*time.Millisecond); ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
+}
+
+// awaitedJournals returns the number of journals for which the rebuild waits, and the ids of those that are being
+// restored.
+func (j *job) awaitedJournals(ctx context.Context) (waiting int, restoring []string, err error) {
+	journals, err := j.cfg.Store.Journals(ctx, int(j.shard))
+	for _, s := range journals {
+		waits, restores := j.cfg.Journals.awaits(j.shard, s, j.fence)
+		if waits {
+			waiting++
+		}
+		if restores {
+			restoring = append(restoring, s.ID)
+		}
+	}
+	return waiting, restoring, err
 }
 
 // auditSales audits every sale before purchases resume. It pauses a sale that does not balance.

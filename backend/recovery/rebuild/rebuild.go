@@ -201,9 +201,9 @@ func (r *Rebuilder) run(
 	}
 	r.show(now, fence)
 	j := &job{
-		Rebuilder: r, Hold: NewHold(client, shard, owner, fence), from: from, runID: runID, status: now,
+		Rebuilder: r, Hold: NewHold(client, shard, owner, fence), from: from, runID: runID, only: sales, status: now,
 	}
-	if err := j.run(ctx, sales); err != nil {
+	if err := j.run(ctx); err != nil {
 		return fmt.Errorf("rebuild %d: %w", fence, err)
 	}
 	r.cfg.Changed(ctx, shard)
