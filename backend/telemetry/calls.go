@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"sluice/backend/redis/redisconn"
 	"sluice/internal/tracing"
 )
 
@@ -51,41 +52,19 @@ func endCall(span trace.Span, err error) {
 }
 
 // Commands returns a hook that records commands to the Redis at an address as client spans below sampled spans, without
-// their arguments. It returns nil if t is nil.
-func (t *Tracer) Commands(address string) redis.Hook {
-	if t == nil {
-		return nil
-	}
-	c := commands{tracer: t}
+// their arguments.
+func (t *Tracer) Commands(address string) redisconn.Around {
+	var server []attribute.KeyValue
 	if _, _, err := net.SplitHostPort(address); err == nil { // a client of Sentinels has no fixed address
-		c.server = tracing.Server(address)
+		server = tracing.Server(address)
 	}
-	return c
-}
-
-type commands struct {
-	tracer *Tracer
-	server []attribute.KeyValue
-}
-
-// DialHook implements redis.Hook.
-func (c commands) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook implements redis.Hook.
-func (c commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		ctx, span := c.tracer.call(ctx, "redis", strings.ToUpper(cmd.Name()), c.server...)
-		err := next(ctx, cmd)
-		endCall(span, err)
-		return err
-	}
-}
-
-// ProcessPipelineHook implements redis.Hook.
-func (c commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		ctx, span := c.tracer.call(ctx, "redis", "PIPELINE", c.server...)
-		if span != nil {
+	return func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		operation := "PIPELINE"
+		if len(cmds) == 1 {
+			operation = strings.ToUpper(cmds[0].Name())
+		}
+		ctx, span := t.call(ctx, "redis", operation, server...)
+		if span != nil && len(cmds) > 1 {
 			span.SetAttributes(attribute.Int("db.operation.batch.size", len(cmds)))
 		}
 		err := next(ctx, cmds)
