@@ -60,8 +60,8 @@ func NewAuditor(cfg AuditorConfig) (*Auditor, error) {
 // interval is the shortest time between calls of Acquire.
 const interval = 5 * time.Second
 
-// restFactor bounds the share of time spent on audits: the next one waits this many times the duration of the last. The
-// wait for shards that do not respond does not count.
+// restFactor bounds the share of time spent on audits: the next one waits this many times the duration of the last, or
+// once the duration if it failed, most of which was a wait for a store. The wait for the lock of a shard does not count.
 const restFactor = 20
 
 // Run audits until ctx ends. It returns nil. After an error it audits again later. It logs the first of consecutive
@@ -70,7 +70,10 @@ func (a *Auditor) Run(ctx context.Context) error {
 	wait, failing := interval, false
 	for loop.Sleep(ctx, wait); ctx.Err() == nil; loop.Sleep(ctx, wait) {
 		busy, err := a.RunOnce(ctx)
-		wait = max(interval, restFactor*busy)
+		if err == nil {
+			busy *= restFactor
+		}
+		wait = max(interval, busy)
 		switch {
 		case ctx.Err() != nil, failing == (err != nil):
 			continue

@@ -303,3 +303,41 @@ func TestAuditorLogsTheBeginningAndTheEndOfErrors(t *testing.T) {
 		}
 	})
 }
+
+// hanging is a database that hangs at the first reading of the sales.
+type hanging struct {
+	audit.Rows
+	reads []time.Time
+	end   context.CancelFunc // at the second reading
+}
+
+func (h *hanging) SaleSummaries(context.Context) ([]store.SaleSummary, error) {
+	if h.reads = append(h.reads, time.Now()); len(h.reads) == 2 {
+		h.end()
+		return nil, nil
+	}
+	<-time.After(20 * time.Second)
+	return nil, sale.ErrUnavailable
+}
+
+// The wait for a store that does not respond is no audit, and the next one is soon.
+func TestAuditorRetriesSoonAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		database := &hanging{end: stop}
+		a, err := audit.NewAuditor(audit.AuditorConfig{
+			Checker: audit.New(nil, database), Space: keyspace.Space{Shards: 1}, Log: slog.New(slog.DiscardHandler),
+			Acquire: func(context.Context, keyspace.Shard) bool { return true },
+			Pause:   func(context.Context, string, string) error { return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if took := database.reads[1].Sub(database.reads[0]); took > time.Minute {
+			t.Errorf("the next audit began %s after one that waited 20 s for the database", took)
+		}
+	})
+}
