@@ -22,6 +22,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"sluice/backend/admission"
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -168,14 +170,27 @@ func (c *Checker) AuditShard(
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
+	all := make([]Report, len(parts))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(concurrentReports)
+	for i, part := range parts {
+		g.Go(func() (err error) {
+			all[i], err = c.report(ctx, part, counts[part.SaleID])
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
 	reports := make(map[string]Report, len(parts))
-	for _, part := range parts {
-		if reports[part.SaleID], err = c.report(ctx, part, counts[part.SaleID]); err != nil {
-			return nil, err
-		}
+	for _, r := range all {
+		reports[r.SaleID] = r
 	}
 	return reports, nil
 }
+
+// concurrentReports is the number of sales of a shard that are read from SQL concurrently: a rebuild waits for them.
+const concurrentReports = 4
 
 // report adds the rows in SQL to a count of Redis.
 func (c *Checker) report(ctx context.Context, of spread.Part, count *admission.UnitCount) (Report, error) {

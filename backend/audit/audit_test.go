@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -291,5 +292,40 @@ func TestRowsThatRedisNeverAcceptedAreReported(t *testing.T) {
 	}
 	if r := s.audit(); r.Balanced || len(r.Differences) == 0 {
 		t.Errorf("Redis has 90 units left of 100, and 30 orders are rows: %+v", r)
+	}
+}
+
+// bothCounts has the rows of two sales without orders. A count ends when both have begun.
+type bothCounts struct {
+	audit.Rows
+	begun *sync.WaitGroup
+}
+
+func (b bothCounts) Count(context.Context, spread.Part, store.Instant, []sale.OrderID) (store.Count, error) {
+	b.begun.Done()
+	b.begun.Wait()
+	return store.Count{}, nil
+}
+
+// twoSales is Redis with two sales.
+type twoSales struct{ segmentCount }
+
+func (twoSales) CountShardUnits(
+	_ context.Context, _ keyspace.Shard, ids []string,
+) (map[string]*admission.UnitCount, error) {
+	counts := map[string]*admission.UnitCount{}
+	for i, id := range ids {
+		counts[id] = &admission.UnitCount{Loaded: true, Stock: int64(i), Left: int64(i)}
+	}
+	return counts, nil
+}
+
+// The sales of a shard are read from SQL concurrently: a rebuild waits for their audit.
+func TestSalesOfAShardAreReadConcurrently(t *testing.T) {
+	rows := bothCounts{begun: &sync.WaitGroup{}}
+	rows.begun.Add(2)
+	reports, err := audit.New(twoSales{}, rows).AuditShard(t.Context(), 0, []spread.Part{{SaleID: "a"}, {SaleID: "b"}})
+	if err != nil || len(reports) != 2 || !reports["a"].Balanced || !reports["b"].Balanced || reports["b"].Stock != 1 {
+		t.Errorf("%+v, %v", reports, err)
 	}
 }
