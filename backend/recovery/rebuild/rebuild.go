@@ -23,7 +23,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -81,10 +81,8 @@ const lockDuration = 3 * time.Second
 
 // Rebuilder runs rebuilds. It is safe for concurrent use, in any number of processes.
 type Rebuilder struct {
-	cfg Config
-
-	mu     sync.Mutex
-	latest *status // of the Run that began last; nil before
+	cfg    Config
+	latest atomic.Pointer[status] // of the Run that began last; nil before
 }
 
 // New returns a Rebuilder.
@@ -199,7 +197,8 @@ func (r *Rebuilder) run(
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
 	}
-	r.show(now, fence)
+	now.begin(fence)
+	r.latest.Store(now)
 	j := &job{
 		Rebuilder: r, Hold: NewHold(client, shard, owner, fence), from: from, runID: runID, only: sales, status: now,
 	}

@@ -38,19 +38,9 @@ type status struct {
 	now Status
 }
 
-// show makes s the status of the rebuild that began last.
-func (r *Rebuilder) show(s *status, fence int64) {
-	s.begin(fence)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.latest = s
-}
-
 // Status returns the progress of the rebuild of this process that began last.
 func (r *Rebuilder) Status() Status {
-	r.mu.Lock()
-	latest := r.latest
-	r.mu.Unlock()
+	latest := r.latest.Load()
 	if latest == nil {
 		return Status{}
 	}
