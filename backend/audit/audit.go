@@ -21,6 +21,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -120,7 +122,7 @@ func sum(saleID string, segments []Report) Report {
 		total.Unbacked += r.Unbacked
 		total.Balanced = total.Balanced && r.Balanced
 		for _, d := range r.Differences {
-			total.Differences = append(total.Differences, fmt.Sprintf("segment %d: %s", i, d))
+			total.differ("segment %d: %s", i, d)
 		}
 		total.Orders = append(total.Orders, r.Orders...)
 	}
@@ -143,7 +145,7 @@ func (c *Checker) auditPart(ctx context.Context, of spread.Part) (Report, error)
 		}
 	}
 	if r.Orders, err = c.Explain(ctx, of); err != nil {
-		r.Differences = append(r.Differences, "the orders in the wrong place could not be determined: "+err.Error())
+		r.differ("the orders in the wrong place could not be determined: %v", err)
 	}
 	return r, nil
 }
@@ -192,42 +194,30 @@ func (c *Checker) AuditShard(
 // concurrentReports is the number of sales of a shard that are read from SQL concurrently: a rebuild waits for them.
 const concurrentReports = 4
 
+// place is a part of the queue with the orders that a count found in it, and their units in the report.
+type place struct {
+	name   string
+	orders []keyspace.Message
+	units  *int64
+}
+
 // report adds the rows in SQL to a count of Redis.
 func (c *Checker) report(ctx context.Context, of spread.Part, count *admission.UnitCount) (Report, error) {
-	saleID := of.SaleID
 	if !count.Loaded {
 		return c.unloaded(ctx, of)
 	}
-
-	r := Report{SaleID: saleID, Stock: count.Stock, Left: count.Left, Unbacked: count.Unbacked}
-	parts := []struct {
-		name   string
-		orders []keyspace.Message
-		units  *int64
-	}{
+	r := Report{SaleID: of.SaleID, Stock: count.Stock, Left: count.Left, Unbacked: count.Unbacked}
+	places := []*place{
 		{"ready", count.Ready, &r.Ready},
 		{"delayed", count.Delayed, &r.Delayed},
 		{"leased", count.Leased, &r.Leased},
 		{"dead", count.Dead, &r.Dead},
 	}
-	at := map[sale.OrderID]int{} // the index in parts
-	var ids []sale.OrderID
-	for i, p := range parts {
-		for _, o := range p.orders {
-			if other, twice := at[o.ID]; twice {
-				difference := fmt.Sprintf("order %s is in %s and in %s", o.ID, parts[other].name, p.name)
-				r.Differences = append(r.Differences, difference)
-				continue
-			}
-			at[o.ID] = i
-			ids = append(ids, o.ID)
-		}
-	}
-
+	at := r.locate(places)
 	instant := store.Instant{
 		Accepted: of.Base() + count.Accepted, Returned: count.LastReturn, Unrecorded: count.Returned,
 	}
-	rows, err := c.rows.Count(ctx, of, instant, ids)
+	rows, err := c.rows.Count(ctx, of, instant, slices.Collect(maps.Keys(at)))
 	if err != nil {
 		return Report{}, fmt.Errorf("audit: %w", err)
 	}
@@ -240,26 +230,45 @@ func (c *Checker) report(ctx context.Context, of spread.Part, count *admission.U
 		return Report{}, fmt.Errorf("audit: %w", err)
 	}
 	if rows.Last > last {
-		r.Differences = append(r.Differences, fmt.Sprintf(
-			"SQL has an order with serial %d, and Redis has accepted %d: Redis has lost orders that are rows", rows.Last, last))
+		r.differ("SQL has an order with serial %d, and Redis has accepted %d: Redis has lost orders that are rows",
+			rows.Last, last)
 	}
 	r.Returning = rows.Returning
 	r.Ordered = rows.Rows + rows.Returning
 	for _, id := range rows.Among {
 		delete(at, id) // a row that the worker has not acknowledged yet
 	}
-	for _, part := range at {
-		*parts[part].units++
+	for _, p := range at {
+		*p.units++
 	}
-
 	if sum := r.Left + r.InTransfer + r.Ready + r.Delayed + r.Leased + r.Ordered + r.Dead; sum != r.Stock {
-		r.Differences = append(r.Differences, fmt.Sprintf("stock is %d, and the parts add up to %d", r.Stock, sum))
+		r.differ("stock is %d, and the parts add up to %d", r.Stock, sum)
 	}
 	if r.Left < 0 {
-		r.Differences = append(r.Differences, fmt.Sprintf("left is %d", r.Left))
+		r.differ("left is %d", r.Left)
 	}
 	r.Balanced = len(r.Differences) == 0
 	return r, nil
+}
+
+// locate returns the place of each order. An order in two places is a difference.
+func (r *Report) locate(places []*place) map[sale.OrderID]*place {
+	at := map[sale.OrderID]*place{}
+	for _, p := range places {
+		for _, o := range p.orders {
+			if other, twice := at[o.ID]; twice {
+				r.differ("order %s is in %s and in %s", o.ID, other.name, p.name)
+				continue
+			}
+			at[o.ID] = p
+		}
+	}
+	return at
+}
+
+// differ adds a difference.
+func (r *Report) differ(format string, args ...any) {
+	r.Differences = append(r.Differences, fmt.Sprintf(format, args...))
 }
 
 // compareAllocation sets the stock and the units in transfer of a segment.
@@ -271,15 +280,13 @@ func (r *Report) compareAllocation(of spread.Part, count *admission.UnitCount, r
 	r.InTransfer = count.Out + rows.Stock - count.Stock
 	switch {
 	case count.Allocation > rows.Version:
-		r.Differences = append(r.Differences, fmt.Sprintf(
-			"Redis has version %d of the allocation, and SQL has %d: SQL has lost changes", count.Allocation, rows.Version))
+		r.differ("Redis has version %d of the allocation, and SQL has %d: SQL has lost changes",
+			count.Allocation, rows.Version)
 	case count.Allocation == rows.Version && count.Stock != rows.Stock:
-		r.Differences = append(r.Differences, fmt.Sprintf(
-			"version %d of the allocation is %d units in Redis and %d in SQL", rows.Version, count.Stock, rows.Stock))
+		r.differ("version %d of the allocation is %d units in Redis and %d in SQL", rows.Version, count.Stock, rows.Stock)
 	}
 	if rows.Allocated != rows.Total {
-		r.Differences = append(r.Differences, fmt.Sprintf(
-			"the stock of the sale is %d, and the allocations of its segments add up to %d", rows.Total, rows.Allocated))
+		r.differ("the stock of the sale is %d, and the allocations of its segments add up to %d", rows.Total, rows.Allocated)
 	}
 }
 
