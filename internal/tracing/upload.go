@@ -31,8 +31,19 @@ func newUploader(s settings) *uploader {
 	transport.TLSClientConfig = s.tls
 	return &uploader{
 		url: s.endpoint, headers: s.headers, gzip: s.gzip, stop: make(chan struct{}),
-		client: &http.Client{Transport: transport, Timeout: s.timeout},
+		client: &http.Client{Transport: transport, Timeout: s.timeout, CheckRedirect: checkRedirect},
 	}
+}
+
+// checkRedirect follows a redirect that repeats the POST on the same host. Another one would drop the spans, or send
+// the headers, which may have a secret, to another host or unencrypted.
+func checkRedirect(to *http.Request, before []*http.Request) error {
+	from := before[len(before)-1]
+	if to.Method == http.MethodPost && to.URL.Hostname() == from.URL.Hostname() &&
+		(to.URL.Scheme == "https" || from.URL.Scheme == "http") && len(before) <= maxRedirects {
+		return nil
+	}
+	return http.ErrUseLastResponse
 }
 
 // Start implements otlptrace.Client. It does nothing.
@@ -50,6 +61,7 @@ const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second // the longest wait
 
+	maxRedirects  = 3
 	maxRetryAfter = 60       // seconds; a longer Retry-After is reduced to it
 	maxAnswer     = 64 << 10 // bytes of an answer that are read
 )

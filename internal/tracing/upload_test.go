@@ -256,3 +256,44 @@ func TestRejectedSpansAreAnError(t *testing.T) {
 		}
 	}
 }
+
+// A redirect that drops the spans, for example to the page of a login, is an error. One to another host would send it
+// the headers, which may have a secret.
+func TestRedirectsThatDropSpansOrHeadersAreErrors(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("another host got %s with the secret %q", r.Method, r.Header.Get("X-Key"))
+	}))
+	defer other.Close()
+	moved := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/login/v1/traces":
+			http.Redirect(w, r, "/page", http.StatusFound)
+		case "/moved/v1/traces":
+			http.Redirect(w, r, "/new", http.StatusPermanentRedirect)
+		case "/elsewhere/v1/traces":
+			http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1), http.StatusTemporaryRedirect)
+		case "/new":
+			if body, err := io.ReadAll(r.Body); err == nil && r.Method == http.MethodPost && len(body) > 0 {
+				moved++
+			}
+		}
+	}))
+	defer server.Close()
+	for path, want := range map[string]string{
+		"/login": "302 Found", "/moved": "", "/elsewhere": "307 Temporary Redirect",
+	} {
+		s, err := readSettings(variables("OTEL_EXPORTER_OTLP_HEADERS=x-key=secret OTEL_EXPORTER_OTLP_ENDPOINT=" +
+			server.URL + path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = newUploader(s).UploadTraces(t.Context(), someSpans)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	if moved != 1 {
+		t.Errorf("the spans were sent to the new path %d times", moved)
+	}
+}
