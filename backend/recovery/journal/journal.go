@@ -91,9 +91,12 @@ func Open(dir string, cfg Config) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("journal: directory %s is in use by another backend", dir)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("journal: directory %s is in use by another backend", dir)
+		}
+		return nil, fmt.Errorf("journal: lock of directory %s: %w", dir, err)
 	}
 	j := &Journal{dir: dir, cfg: cfg, lock: lock, trimTime: maxTrim}
 	if err := j.load(); err != nil {
@@ -161,8 +164,11 @@ func syncDir(d *os.File) error {
 	return err
 }
 
-// fsyncDir is a variable for tests.
-var fsyncDir = (*os.File).Sync
+// Variables for tests.
+var (
+	fsyncDir = (*os.File).Sync
+	flock    = syscall.Flock
+)
 
 // ID returns the unique id of this journal, which is the same after a restart.
 func (j *Journal) ID() string { return j.id }

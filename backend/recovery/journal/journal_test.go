@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -96,6 +97,16 @@ func TestJournalKeepsOrdersAcrossRestarts(t *testing.T) {
 				t.Errorf("orders %v, %d broken records, %v", found, broken, err)
 			}
 		})
+	}
+}
+
+// A file system without locks, such as some network file systems, is not a directory in use.
+func TestDirectoryThatCannotBeLocked(t *testing.T) {
+	defer func() { flock = syscall.Flock }()
+	flock = func(int, int) error { return syscall.ENOLCK }
+	_, err := Open(t.TempDir(), Config{})
+	if !errors.Is(err, syscall.ENOLCK) || strings.Contains(err.Error(), "in use") {
+		t.Errorf("a directory that cannot be locked: %v", err)
 	}
 }
 
