@@ -77,7 +77,8 @@ type Guard struct {
 	generation    atomic.Int64 // of the last verified observation; 0 if none
 	minGeneration atomic.Int64 // highest generation seen in SQL
 	deployment    atomic.Int64 // id in SQL; 0 if not known
-	ownership     atomic.Int32 // by the last check
+	owned         atomic.Bool  // by the last check: the deployment is known, and has the data, or Redis is empty
+	foreign       atomic.Bool  // by the last check: another deployment has the data, or one with other shards
 	changed       loop.Wake    // wakes Run after block
 
 	rebuilds loop.Wake // see Rebuilds
@@ -226,8 +227,11 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 		return sale.Unavailable(err)
 	}
 	g.note(o)
-	g.ownership.Store(int32(o.ownership(g.owner())))
-	generation, reason := o.verified(g.minGeneration.Load(), g.owner())
+	owner := g.owner()
+	foreign := o.check(owner) != nil
+	g.foreign.Store(foreign)
+	g.owned.Store(!foreign && owner.Deployment != 0)
+	generation, reason := o.verified(g.minGeneration.Load(), owner)
 	if known && inSQL < generation { // unless a rebuild has ended since, as a second reading of SQL shows
 		if inSQL, known = g.readSQL(ctx, sql); known && inSQL < generation {
 			reason = fmt.Sprintf("the data is of generation %d, and the database of generation %d: it is older than the data",
@@ -298,8 +302,8 @@ func (g *Guard) RestoreFence(ctx context.Context) (fence int64, err error) {
 	if err != nil {
 		return 0, sale.Unavailable(err)
 	}
-	sameServer, owned := o.Rebuilding || SameData(o.RunID, o.runID), o.ownership(g.owner()) != ownedByAnother
-	if o.Swapped == o.Fence && sameServer && owned {
+	sameServer := o.Rebuilding || SameData(o.RunID, o.runID)
+	if o.Swapped == o.Fence && sameServer && o.check(g.owner()) == nil {
 		return o.Fence, nil
 	}
 	return 0, nil

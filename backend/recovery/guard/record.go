@@ -170,25 +170,6 @@ func (r record) check(owner Owner) error {
 	return nil
 }
 
-// ownership is whether the data of a shard belongs to the deployment of this process.
-type ownership int32
-
-const (
-	ownershipUnknown ownership = iota // no check has ended, or the deployment of the process is not known
-	ownedByThis                       // or Redis is empty
-	ownedByAnother
-)
-
-func (r record) ownership(by Owner) ownership {
-	switch {
-	case r.check(by) != nil:
-		return ownedByAnother
-	case by.Deployment == 0:
-		return ownershipUnknown
-	}
-	return ownedByThis
-}
-
 // NewestFence returns the highest fence or generation of a shard, or 0. An error wraps sale.ErrUnavailable.
 func NewestFence(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (int64, error) {
 	r, err := readRecord(ctx, c, shard)

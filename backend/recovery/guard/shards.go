@@ -73,13 +73,10 @@ func (s *Shards) find(key string) clients {
 func (s *Shards) owned() bool {
 	found := false
 	for _, g := range s.guards {
-		switch ownership(g.ownership.Load()) {
-		case ownershipUnknown:
-		case ownedByThis:
-			found = true
-		case ownedByAnother:
+		if g.foreign.Load() {
 			return false
 		}
+		found = found || g.owned.Load()
 	}
 	return found
 }
