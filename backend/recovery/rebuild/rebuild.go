@@ -156,38 +156,19 @@ func (r *Rebuilder) run(
 		return fmt.Errorf("rebuild: %w", err)
 	}
 	defer client.Close()
-	deployment, _, err := r.cfg.Store.Generation(ctx, int(shard))
+	owner, from, err := r.dataOwner(ctx, client, shard, needed == nil && len(sales) == 0)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
 	}
-	owner := guard.Owner{Deployment: deployment, Shards: len(r.cfg.Space.All())} // of other shards: sales would move
-	from := ""                                                                   // the id of the deployment that has the data now
-	err = guard.CheckOwner(ctx, client, shard, owner)
-	if foreign, ok := errors.AsType[*guard.DeploymentError](err); ok && needed == nil && len(sales) == 0 {
-		r.cfg.Log.Warn("rebuild: the data of another deployment becomes that of this one", "shard", int(shard),
-			"deployment", fmt.Sprintf("%x", foreign.Redis))
-		from, err = strconv.FormatInt(foreign.Redis, 10), nil
-	}
+	lock, err := acquire(ctx, client, shard)
 	if err != nil {
 		return fmt.Errorf("rebuild: %w", err)
-	}
-	lock, err := redisconn.Acquire(ctx, client, shard.RebuildLock(), lockDuration)
-	switch {
-	case err != nil:
-		if to, moving := redis.IsAskError(err); moving {
-			err = fmt.Errorf("the move of its slot was interrupted; to finish it: sluice shard move %d --to %s: %w",
-				shard, to, err)
-		}
-		return fmt.Errorf("rebuild: %w", sale.Unavailable(err))
-	case lock == nil:
-		return guard.ErrBusy
 	}
 	ctx, release := lock.KeepRenewed(ctx)
 	defer release()
 	if needed != nil && !needed(ctx) {
 		return nil
 	}
-
 	if r.cfg.Journals != nil {
 		if err := r.cfg.Journals[shard].Heartbeat(ctx); err != nil { // so that this rebuild waits for it
 			return fmt.Errorf("rebuild: %w", err)
@@ -207,6 +188,41 @@ func (r *Rebuilder) run(
 	}
 	r.cfg.Changed(ctx, shard)
 	return nil
+}
+
+// dataOwner returns the owner of the data that a rebuild of a shard writes. If the data is that of another deployment and
+// takesOver is set, from is the id of that one; otherwise the error is that of guard.CheckOwner.
+func (r *Rebuilder) dataOwner(
+	ctx context.Context, client redisconn.Client, shard keyspace.Shard, takesOver bool,
+) (owner guard.Owner, from string, err error) {
+	owner.Shards = len(r.cfg.Space.All()) // with another number, sales would be in other shards
+	if owner.Deployment, _, err = r.cfg.Store.Generation(ctx, int(shard)); err != nil {
+		return owner, "", err
+	}
+	err = guard.CheckOwner(ctx, client, shard, owner)
+	foreign, ok := errors.AsType[*guard.DeploymentError](err)
+	if !ok || !takesOver {
+		return owner, "", err
+	}
+	r.cfg.Log.Warn("rebuild: the data of another deployment becomes that of this one", "shard", int(shard),
+		"deployment", fmt.Sprintf("%x", foreign.Redis))
+	return owner, strconv.FormatInt(foreign.Redis, 10), nil
+}
+
+// acquire acquires the lock of the rebuilds and moves of a shard. The caller keeps it renewed.
+func acquire(ctx context.Context, client redisconn.Client, shard keyspace.Shard) (*redisconn.Lock, error) {
+	lock, err := redisconn.Acquire(ctx, client, shard.RebuildLock(), lockDuration)
+	if to, moving := redis.IsAskError(err); moving {
+		err = fmt.Errorf("the move of its slot was interrupted; to finish it: sluice shard move %d --to %s: %w",
+			shard, to, err)
+	}
+	switch {
+	case err != nil:
+		return nil, sale.Unavailable(err)
+	case lock == nil:
+		return nil, guard.ErrBusy
+	}
+	return lock, nil
 }
 
 // Fences is the part of SQL that numbers the rebuilds and moves of shards (store.Store and journal.Registry).
