@@ -120,32 +120,14 @@ func (s *settings) readUpload(get func(string) string) error {
 		return err
 	})
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	read("CERTIFICATE", func(path string) error {
-		text, err := reload.ReadFile(path, reload.MaxPEM)
-		if err != nil {
-			return err
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("%s has no certificate in PEM", path)
-		}
-		return nil
+	read("CERTIFICATE", func(path string) (err error) {
+		config.RootCAs, err = readRoots(path)
+		return err
 	})
 	var key string
 	read("CLIENT_KEY", func(path string) error { key = path; return nil })
 	read("CLIENT_CERTIFICATE", func(path string) error {
-		if key == "" {
-			return errors.New("OTEL_EXPORTER_OTLP_CLIENT_KEY is not set")
-		}
-		certificate, err := reload.ReadFile(path, reload.MaxPEM)
-		if err != nil {
-			return err
-		}
-		keyText, err := reload.ReadFile(key, reload.MaxPEM)
-		if err != nil {
-			return err
-		}
-		pair, err := tls.X509KeyPair(certificate, keyText)
+		pair, err := readPair(path, key)
 		config.Certificates = []tls.Certificate{pair}
 		return err
 	})
@@ -153,6 +135,33 @@ func (s *settings) readUpload(get func(string) string) error {
 		s.tls = config
 	}
 	return errors.Join(errs...)
+}
+
+func readRoots(path string) (*x509.CertPool, error) {
+	text, err := reload.ReadFile(path, reload.MaxPEM)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", path)
+	}
+	return roots, nil
+}
+
+func readPair(certificate, key string) (pair tls.Certificate, err error) {
+	if key == "" {
+		return pair, errors.New("OTEL_EXPORTER_OTLP_CLIENT_KEY is not set")
+	}
+	public, err := reload.ReadFile(certificate, reload.MaxPEM)
+	if err != nil {
+		return pair, err
+	}
+	private, err := reload.ReadFile(key, reload.MaxPEM)
+	if err != nil {
+		return pair, err
+	}
+	return tls.X509KeyPair(public, private)
 }
 
 // parseHeaders parses name=value,name=value, whose values are percent-encoded. Its errors contain no values, which may
