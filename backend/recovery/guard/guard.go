@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,13 +131,17 @@ func (g *Guard) Generation() int64 {
 	return -1
 }
 
-// Verified reports whether guarded commands are allowed, by the last check; if not, it returns the reason.
+// Verified reports whether guarded commands are allowed, by the last check; if not, it returns the reason, with the
+// error of the last rebuild by this process.
 func (g *Guard) Verified() (reason string, ok bool) {
 	if !g.blocked.Load() && g.generation.Load() > 0 {
 		return "", true
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.failed != nil && !strings.Contains(g.failed.Error(), g.reason) {
+		return g.reason + "; the last rebuild failed: " + g.failed.Error(), false
+	}
 	return g.reason, false
 }
 
@@ -340,7 +345,7 @@ func (g *Guard) Run(ctx context.Context, sql Generations, rebuild func(context.C
 	}
 }
 
-// noteRebuild notes the result of a rebuild for Status. Another process that rebuilds the shard, and the end of ctx, are
+// noteRebuild notes the result of a rebuild for Verified. Another process that rebuilds the shard, and the end of ctx, are
 // no result.
 func (g *Guard) noteRebuild(ctx context.Context, err error) {
 	if errors.Is(err, ErrBusy) || ctx.Err() != nil {
@@ -353,11 +358,4 @@ func (g *Guard) noteRebuild(ctx context.Context, err error) {
 	if err != nil && before == nil {
 		g.log.Error("Redis cannot be verified; trying again", "err", err)
 	}
-}
-
-// lastRebuild returns the error of the last rebuild by this process since the data was verified, or nil.
-func (g *Guard) lastRebuild() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.failed
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"sync"
 
 	"sluice/backend/redis/keyspace"
@@ -121,7 +120,7 @@ type Status struct {
 	Slot       int    // of a Redis Cluster; -1 without one
 	Master     string // address; "" if it is not known
 	Verified   bool   // the data of the shard is verified
-	Reason     string // why it is not, with the error of the last rebuild by this process
+	Reason     string // why it is not; see Guard.Verified
 	Generation int64  // of the verified data
 	Sales      int64  // sales, and segments of sales, that the shard holds; -1 if unknown
 }
@@ -147,8 +146,6 @@ func (g *Guard) status(ctx context.Context, sql Generations) Status {
 	}
 	if now.Reason, now.Verified = g.Verified(); now.Verified {
 		now.Generation = g.Generation()
-	} else if err := g.lastRebuild(); err != nil && !strings.Contains(err.Error(), now.Reason) {
-		now.Reason += "; the last rebuild failed: " + err.Error()
 	}
 	if n, err := g.raw.SCard(ctx, g.shard.Sales()).Result(); err == nil {
 		now.Sales = n
