@@ -43,19 +43,20 @@ func NewDeadLetters(cfg Config) *DeadLetters {
 	return &DeadLetters{cfg.Store, cfg.Stock, cfg.Shards, keyspace.Space{Shards: len(cfg.Shards)}, cfg.Refillers}
 }
 
-// findOrder is find for a dead letter that has the message of the order. It returns a *RefusedError for another one.
+// findOrder is find for a dead letter that has the message of the order. For another one it returns a
+// *store.RefusedError.
 func (s *DeadLetters) findOrder(ctx context.Context, id sale.OrderID) (int, queue.DeadLetter, error) {
 	number, letter, err := s.find(ctx, id)
 	if err == nil && letter.Message.ID != id {
-		err = refused("the dead letter of order %s is unreadable, so its sale is unknown", id)
+		err = store.Refused("the dead letter of order %s is unreadable, so its sale is unknown", id)
 	}
 	return number, letter, err
 }
 
 // Retry puts a dead order back on the queue without its failures, and returns sale.StatusQueued. It may be repeated: if
 // an earlier call has requeued the order, it returns the status of its row, or sale.StatusQueued before it is a row.
-// Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *RefusedError if its dead letter is
-// unreadable, or if its sale is archived, also if that happened after an earlier call; or one that wraps
+// Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *store.RefusedError if its dead letter
+// is unreadable, or if its sale is archived, also if that happened after an earlier call; or one that wraps
 // sale.ErrUnavailable.
 func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, error) {
 	number, letter, err := s.findOrder(ctx, id)
@@ -72,8 +73,8 @@ func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, 
 	case err != nil:
 		return "", err
 	case archived:
-		return "", refused("order %s cannot become a row, because its sale %s is archived: compare it with the files of the "+
-			"archive, then cancel it (sluice dead cancel %s)", id, letter.Message.SaleID, id)
+		return "", store.Refused("order %s cannot become a row, because its sale %s is archived: compare it with the files "+
+			"of the archive, then cancel it (sluice dead cancel %s)", id, letter.Message.SaleID, id)
 	}
 	// The log entry comes first, so that no retry is without one.
 	if err := s.store.LogRetry(ctx, letter.Message, letter.Reason); err != nil {
@@ -139,8 +140,8 @@ func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFou
 	case err != nil:
 		return "", err
 	case archived: // after the order became a row, as a sale with queued orders is not archived
-		return "", refused("order %s was requeued before, and its sale %s is archived: the files of the archive have the "+
-			"order (sluice sale show %s lists them)", id, saleID, saleID)
+		return "", store.Refused("order %s was requeued before, and its sale %s is archived: the files of the archive have "+
+			"the order (sluice sale show %s lists them)", id, saleID, saleID)
 	}
 	return sale.StatusQueued, nil
 }
@@ -170,7 +171,7 @@ type Cancelled struct {
 // After a crash the dead letter stays with the mark, and the next call of Cancel continues. The buyer's slot proves
 // that the order has a unit. If the order cannot become a row, an entry in the action log takes the place of the row.
 //
-// Errors: sale.ErrNotFound; a *RefusedError for an unreadable dead letter; or one that wraps sale.ErrUnavailable,
+// Errors: sale.ErrNotFound; a *store.RefusedError for an unreadable dead letter; or one that wraps sale.ErrUnavailable,
 // after which the call may be repeated.
 func (s *DeadLetters) Cancel(ctx context.Context, id sale.OrderID) (Cancelled, error) {
 	number, letter, err := s.findOrder(ctx, id)

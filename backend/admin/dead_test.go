@@ -339,7 +339,7 @@ func TestDeadOrderOfAnArchivedSale(t *testing.T) {
 	w.create("old", 5)
 	dead := w.makeDead("old", "bob")
 	w.archive("old")
-	var rejected *RefusedError
+	var rejected *store.RefusedError
 	if _, err := w.dead.Retry(w.ctx, dead.ID); !errors.As(err, &rejected) ||
 		!strings.Contains(rejected.Detail, "sluice dead cancel "+dead.ID.String()) {
 		t.Errorf("a retry: %v", err)
@@ -388,7 +388,7 @@ func TestRepeatedRetryOfAnArchivedOrder(t *testing.T) {
 		t.Fatalf("removed %d, %v", n, err)
 	}
 	status, err := w.dead.Retry(w.ctx, dead.ID)
-	if rejected, ok := errors.AsType[*RefusedError](err); !ok ||
+	if rejected, ok := errors.AsType[*store.RefusedError](err); !ok ||
 		!strings.Contains(rejected.Detail, "sluice sale show old") {
 		t.Errorf("%s, %v; want the command that lists the files", status, err)
 	}
@@ -594,11 +594,11 @@ func TestUnreadableDeadLetterIsNotSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		status, err := w.dead.Retry(w.ctx, dead.ID)
-		if _, ok := errors.AsType[*RefusedError](err); !ok {
+		if _, ok := errors.AsType[*store.RefusedError](err); !ok {
 			t.Errorf("%s: retry = %q, %v", text, status, err)
 		}
 		done, err := w.dead.Cancel(w.ctx, dead.ID)
-		if _, ok := errors.AsType[*RefusedError](err); !ok {
+		if _, ok := errors.AsType[*store.RefusedError](err); !ok {
 			t.Errorf("%s: cancel = %+v, %v", text, done, err)
 		}
 		if now := w.redis.Client().HGet(w.ctx, letters, dead.ID.String()).Val(); now != text {

@@ -37,8 +37,8 @@ type Rehearsal struct {
 }
 
 // Rehearse creates a copy of a sale with an id, stock and times of its own. Admins see the copy; buyers do not,
-// except the rehearsal's own (sale.Meets). Errors: *sale.InvalidError; sale.ErrNotFound; a *RefusedError because of a
-// real sale; and those of Create.
+// except the rehearsal's own (sale.Meets). Errors: *sale.InvalidError; sale.ErrNotFound; a *store.RefusedError because
+// of a real sale; and those of Create.
 func (s *Service) Rehearse(ctx context.Context, r Rehearsal) (View, error) {
 	now := time.Now()
 	if r.OpensAt.IsZero() {
@@ -87,8 +87,8 @@ func truncate(text string, limit int) string {
 	return strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), limit)], ""))
 }
 
-// noRealSale returns a *RefusedError if a real sale is open at any time between from and to. A paused sale counts as
-// open, because it may resume.
+// noRealSale returns a *store.RefusedError if a real sale is open at any time between from and to. A paused sale counts
+// as open, because it may resume.
 func (s *Service) noRealSale(ctx context.Context, from, to time.Time) error {
 	summaries, err := s.store.SaleSummaries(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Service) noRealSale(ctx context.Context, from, to time.Time) error {
 	if more := len(why) - maxReasons; more > 0 {
 		why = append(why[:maxReasons], fmt.Sprintf("%d more such sales.", more))
 	}
-	return refused("%s A rehearsal would slow down real buyers.", strings.Join(why, " "))
+	return store.Refused("%s A rehearsal would slow down real buyers.", strings.Join(why, " "))
 }
 
 // maxReasons bounds the sales in the message of noRealSale.
@@ -129,8 +129,8 @@ func (s *Service) Rehearsals(ctx context.Context) ([]View, error) {
 // Queued orders must become rows first, because a leased batch cannot be revoked. After a crash the rehearsal stays
 // closed; a repeated call, or the reconcile loop of any backend, deletes the rest.
 //
-// Errors: sale.ErrNotFound if nothing is left; a *RefusedError while orders are queued; *sale.InvalidError for a real
-// sale; or one that wraps sale.ErrUnavailable.
+// Errors: sale.ErrNotFound if nothing is left; a *store.RefusedError while orders are queued; *sale.InvalidError for a
+// real sale; or one that wraps sale.ErrUnavailable.
 func (s *Service) RemoveRehearsal(ctx context.Context, id string) (orders int64, err error) {
 	if !sale.IsRehearsal(id) {
 		return 0, sale.Invalid("sale", "must be a rehearsal, whose id begins with "+sale.RehearsalPrefix)
@@ -153,7 +153,7 @@ func (s *Service) RemoveRehearsal(ctx context.Context, id string) (orders int64,
 		return 0, err
 	}
 	if n > 0 {
-		return 0, refused("Orders of the rehearsal that are not in SQL yet: %d. It is closed; repeat the request when "+
+		return 0, store.Refused("Orders of the rehearsal that are not in SQL yet: %d. It is closed; repeat the request when "+
 			"workers have written them.", n)
 	}
 	orders, err = s.store.RemoveRehearsal(ctx, id)

@@ -111,7 +111,7 @@ func TestRehearsalIsRejectedDuringRealSales(t *testing.T) {
 	if _, err := w.Create(w.ctx, later); err != nil {
 		t.Fatal(err)
 	}
-	var busy *RefusedError
+	var busy *store.RefusedError
 	if err := try(false, time.Hour); !errors.As(err, &busy) || !strings.Contains(busy.Detail, "later") {
 		t.Errorf("one opens meanwhile: %v", err)
 	}

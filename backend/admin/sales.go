@@ -87,29 +87,29 @@ func (s *Service) create(ctx context.Context, wanted sale.Sale) (View, error) {
 
 // SetSwitch sets the switch of a sale: a paused sale accepts no orders until it is on again, and a closed one stays
 // closed. Accepted orders are processed. It changes nothing if the sale has this switch. Errors: sale.ErrNotFound;
-// sale.ErrConflict if the sale is closed; a *PendingError; or one that wraps sale.ErrUnavailable, and nothing has
+// a *store.RefusedError if the sale is closed; a *PendingError; or one that wraps sale.ErrUnavailable, and nothing has
 // changed.
 func (s *Service) SetSwitch(ctx context.Context, id string, to sale.Switch) (View, error) {
 	changed, err := s.store.SetSwitch(ctx, id, to)
 	return s.applied(ctx, changed, err)
 }
 
-// Open opens a scheduled sale now. It changes nothing if the sale has opened. Errors as of SetSwitch, with
-// sale.ErrConflict also for a sale past its closing time.
+// Open opens a scheduled sale now. It changes nothing if the sale has opened. Errors as of SetSwitch, with a
+// *store.RefusedError also for a sale past its closing time.
 func (s *Service) Open(ctx context.Context, id string) (View, error) {
 	changed, err := s.store.OpenSale(ctx, id, time.Now())
 	return s.applied(ctx, changed, err)
 }
 
 // Describe replaces the picture and the description of a sale, also of one that is closed. Errors: *sale.InvalidError;
-// and those of SetSwitch, without sale.ErrConflict.
+// and those of SetSwitch, without the *store.RefusedError.
 func (s *Service) Describe(ctx context.Context, id string, to sale.Details) (View, error) {
 	changed, err := s.store.SetDetails(ctx, id, to)
 	return s.applied(ctx, changed, err)
 }
 
 // Restock adds units to a sale. With a request key the call may be repeated; it adds the units once. Errors:
-// *sale.InvalidError if add is below 1; and those of SetSwitch, with sale.ErrConflict also for a stock above
+// *sale.InvalidError if add is below 1; and those of SetSwitch, with a *store.RefusedError also for a stock above
 // sale.MaxStock and for a key that was used with another number.
 func (s *Service) Restock(ctx context.Context, id string, add int64, requestKey string) (View, error) {
 	changed, err := s.store.Restock(ctx, id, add, requestKey)

@@ -146,15 +146,6 @@ func (e *PendingError) Error() string {
 
 func (e *PendingError) Unwrap() []error { return []error{sale.ErrUnavailable, e.Cause} }
 
-// RefusedError explains to the admin why the current state does not allow a change. It wraps sale.ErrConflict.
-type RefusedError struct{ Detail string }
-
-func (e *RefusedError) Error() string { return e.Detail }
-
-func (e *RefusedError) Unwrap() error { return sale.ErrConflict }
-
-func refused(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
-
 // UnavailableError names shards that could not be read. It wraps sale.ErrUnavailable.
 type UnavailableError struct {
 	Shards []int // in ascending order

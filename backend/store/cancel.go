@@ -93,7 +93,7 @@ const (
 
 // CancelOrder cancels an unpaid order, subtracts it from the sold units of its sale, and logs that. The row and the log
 // entry get the actor and the reason of the context. It returns the row; changed is false if the order was cancelled
-// before. Errors: sale.ErrNotFound if it is not a row; sale.ErrConflict if it is paid or its sale is archived.
+// before. Errors: sale.ErrNotFound if it is not a row; a *RefusedError if it is paid or its sale is archived.
 func (s *Store) CancelOrder(ctx context.Context, id sale.OrderID) (o sale.Order, changed bool, err error) {
 	err = s.Update(ctx, "store: cancel order "+id.String(), func(ctx context.Context, c Conn) error {
 		row, err := readRow(ctx, c, id, c.Dialect().ForUpdate)
@@ -105,7 +105,8 @@ func (s *Store) CancelOrder(ctx context.Context, id sale.OrderID) (o sale.Order,
 		case sale.StatusCancelled:
 			return nil
 		case sale.StatusPaid:
-			return fmt.Errorf("it is paid: %w", sale.ErrConflict)
+			return Refused("The order is paid and cannot be cancelled here. Refund it at the payment provider; to sell its " +
+				"unit again, restock the sale.")
 		}
 		if err := cancelCreated(ctx, c, []sale.Order{o}); err != nil {
 			return err
@@ -113,7 +114,7 @@ func (s *Store) CancelOrder(ctx context.Context, id sale.OrderID) (o sale.Order,
 		o.Status, changed = sale.StatusCancelled, true
 		archived, err := isArchived(ctx, c, o.SaleID)
 		if err == nil && archived { // Redis does not hold the sale, so it cannot take the unit back
-			err = fmt.Errorf("its sale is archived: %w", sale.ErrConflict)
+			err = Refused("The sale %s of the order is archived, so the order cannot be cancelled any more.", o.SaleID)
 		}
 		if err != nil {
 			return err

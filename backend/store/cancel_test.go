@@ -214,6 +214,22 @@ func TestCancelOrderIsIdempotent(t *testing.T) {
 	})
 }
 
+// The unit of an order of an archived sale cannot return to Redis. The error does not report the order as paid.
+func TestOrderOfAnArchivedSaleIsNotCancelled(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.create(t, "old", 5)
+		o := storetest.Order("old", "ann")
+		e.write(t, o)
+		e.beginArchive(t, "old")
+		_, _, err := e.CancelOrder(e.ctx, o.ID)
+		const want = "The sale old of the order is archived, so the order cannot be cancelled any more."
+		if refused, ok := errors.AsType[*store.RefusedError](err); !ok || refused.Detail != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+		e.wantStatus(t, sale.StatusCreated, o)
+	})
+}
+
 func TestReturningUntilMarked(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.create(t, "s", 100)

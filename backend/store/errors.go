@@ -13,6 +13,16 @@ import (
 // Retrying cannot help. Temporary failures wrap sale.ErrUnavailable instead.
 var ErrRejected = errors.New("rejected by the order store")
 
+// RefusedError explains to an admin why the current state does not allow a change. It wraps sale.ErrConflict.
+type RefusedError struct{ Detail string }
+
+func (e *RefusedError) Error() string { return e.Detail }
+
+func (e *RefusedError) Unwrap() error { return sale.ErrConflict }
+
+// Refused returns a *RefusedError.
+func Refused(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
+
 // URLError describes, in one line, why no database can be opened with a URL until an admin changes something. It does
 // not contain the URL, which may hold a password.
 type URLError struct{ Detail string }

@@ -203,7 +203,7 @@ func (s *Store) Callbacks(ctx context.Context, q CallbackQuery) ([]Callback, err
 }
 
 // SettleRefund records that an admin has refunded the money of a callback, and logs it. A second call changes nothing.
-// Errors: sale.ErrNotFound; sale.ErrConflict if there is nothing to refund.
+// Errors: sale.ErrNotFound; a *RefusedError if there is nothing to refund.
 func (s *Store) SettleRefund(ctx context.Context, number int64, note string) (Callback, error) {
 	op := fmt.Sprintf("store: settle payment %d", number)
 	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) (found Callback, err error) {
@@ -211,7 +211,7 @@ func (s *Store) SettleRefund(ctx context.Context, number int64, note string) (Ca
 		const read = "SELECT " + callbackColumns + " FROM payments WHERE id = $1"
 		found, err = GetRow(ctx, c, scanCallback, read+d.ForUpdate, number)
 		if err == nil && !found.Refund {
-			err = fmt.Errorf("there is nothing to refund: %w", sale.ErrConflict)
+			err = Refused("This payment paid an order, so there is nothing to refund.")
 		}
 		if err != nil || !found.SettledAt.IsZero() {
 			return found, err

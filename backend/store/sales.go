@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"sluice/backend/sale"
-	"sluice/internal/plural"
 )
 
 // SaleSummary is a sale and the number of its orders that are not cancelled.
@@ -129,7 +128,7 @@ func (s *Store) WidestSale(ctx context.Context) (sale.Sale, error) {
 }
 
 // SetSwitch sets a sale's switch and returns the sale. The version grows by one if the switch changes. Errors:
-// sale.ErrConflict for a closed sale, which stays closed; sale.ErrNotFound; *sale.InvalidError for an unknown switch.
+// a *RefusedError for a closed sale, which stays closed; sale.ErrNotFound; *sale.InvalidError for an unknown switch.
 func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error) {
 	if to != sale.On && to != sale.Paused && to != sale.Closed {
 		return sale.Sale{}, sale.Invalid("switch", "must be on, paused or closed")
@@ -140,7 +139,7 @@ func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.
 			return nil
 		}
 		if now.Switch == sale.Closed {
-			return fmt.Errorf("the sale is closed: %w", sale.ErrConflict)
+			return errClosed
 		}
 		now.Switch = to
 		now.Version++
@@ -148,17 +147,19 @@ func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.
 	})
 }
 
+var errClosed = Refused("The sale is closed and cannot be reopened.")
+
 var switchAction = map[sale.Switch]string{sale.On: "resume", sale.Paused: "pause", sale.Closed: "close"}
 
 // OpenSale moves the opening of a scheduled sale to an earlier time and returns the sale, with its version one higher.
 // A sale that opens at that time or before is left unchanged, so the call may be repeated. The switch stays: a paused
-// sale remains paused. Errors: sale.ErrConflict for a sale that is closed or closes by then; sale.ErrNotFound.
+// sale remains paused. Errors: a *RefusedError for a sale that is closed or closes by then; sale.ErrNotFound.
 func (s *Store) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error) {
 	at = at.UTC().Truncate(time.Millisecond)
 	return s.changeSale(ctx, "store: open sale "+id, id, func(ctx context.Context, c Conn, now *sale.Sale) error {
 		switch {
 		case now.Switch == sale.Closed, !now.ClosesAt.IsZero() && !at.Before(now.ClosesAt):
-			return fmt.Errorf("the sale is closed: %w", sale.ErrConflict)
+			return errClosed
 		case !now.OpensAt.After(at):
 			return nil
 		}
@@ -171,7 +172,7 @@ func (s *Store) OpenSale(ctx context.Context, id string, at time.Time) (sale.Sal
 }
 
 // Restock adds units to a sale and returns the sale, with its version one higher. A request key makes the call
-// idempotent: a second call with the same key and number changes nothing. Errors: sale.ErrConflict for a key that was
+// idempotent: a second call with the same key and number changes nothing. Errors: a *RefusedError for a key that was
 // used with another number, a closed sale, or a stock above sale.MaxStock; sale.ErrNotFound; *sale.InvalidError for an
 // add below 1 or an invalid key.
 func (s *Store) Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error) {
@@ -192,16 +193,16 @@ func (s *Store) Restock(ctx context.Context, id string, add int64, requestKey st
 			case err == nil && before == add:
 				return nil
 			case err == nil:
-				return fmt.Errorf("this request key added %s before: %w", plural.Count(before, "unit"), sale.ErrConflict)
+				return Refused("Nothing was added: this Idempotency-Key was used with another number.")
 			case !errors.Is(err, sale.ErrNotFound):
 				return err
 			}
 		}
 		if now.Switch == sale.Closed {
-			return fmt.Errorf("the sale is closed: %w", sale.ErrConflict)
+			return Refused("Nothing was added: the sale is closed.")
 		}
 		if add > sale.MaxStock-now.Stock {
-			return fmt.Errorf("stock may not exceed %d: %w", int64(sale.MaxStock), sale.ErrConflict)
+			return Refused("Nothing was added: the stock of the sale would exceed %d.", int64(sale.MaxStock))
 		}
 		now.Stock += add
 		now.Version++

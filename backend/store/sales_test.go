@@ -164,8 +164,15 @@ func TestRestockOncePerRequestKey(t *testing.T) {
 				t.Fatalf("%s: %v, want %v", why, err, want)
 			}
 		}
-		rejected("the same key with other units", sale.ErrConflict, "s", 4, "k'1 👟")
-		rejected("above the greatest stock", sale.ErrConflict, "s", sale.MaxStock-9, "k2")
+		refused := func(why, id string, add int64, key string) {
+			t.Helper()
+			_, err := e.Restock(e.ctx, id, add, key)
+			if refused, ok := errors.AsType[*store.RefusedError](err); !ok || refused.Detail != "Nothing was added: "+why {
+				t.Fatalf("%v, want that nothing was added: %s", err, why)
+			}
+		}
+		refused("this Idempotency-Key was used with another number.", "s", 4, "k'1 👟")
+		refused("the stock of the sale would exceed 1000000000.", "s", sale.MaxStock-9, "k2")
 		rejected("unknown sale", sale.ErrNotFound, "unknown", 1, "k")
 		var invalid *sale.InvalidError
 		for _, add := range []int64{0, -1} {
@@ -182,7 +189,7 @@ func TestRestockOncePerRequestKey(t *testing.T) {
 		if _, err := e.SetSwitch(e.ctx, "s", sale.Closed); err != nil {
 			t.Fatal(err)
 		}
-		rejected("closed", sale.ErrConflict, "s", 1, "k3")
+		refused("the sale is closed.", "s", 1, "k3")
 		got, err = e.Restock(e.ctx, "s", sale.MaxStock-10, "k2") // a repeated request has the same result
 		want(sale.MaxStock, 6, got, err)
 	})

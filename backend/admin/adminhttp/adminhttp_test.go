@@ -11,6 +11,7 @@ import (
 	"sluice/backend/admin"
 	"sluice/backend/queue"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/web/httpserver/servertest"
 )
 
@@ -245,6 +246,7 @@ func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 		{fmt.Errorf("sale drop: %w", sale.ErrNotFound), 404, "not-found", ""},
 		{fmt.Errorf("sale drop: %w", sale.ErrExists), 409, "conflict", "exists"},
 		{fmt.Errorf("sale drop is closed: %w", sale.ErrConflict), 409, "conflict", "state"},
+		{fmt.Errorf("sale drop: %w", store.Refused("It is closed.")), 409, "conflict", "It is closed."},
 		{fmt.Errorf("postgres at 10.0.0.7: %w", sale.ErrUnavailable), 503, "temporarily-unavailable", "try again"},
 		{
 			&admin.PendingError{Sale: sale.Sale{ID: "drop"}, Cause: servertest.ErrRedisDown}, 503, "temporarily-unavailable",
@@ -290,11 +292,7 @@ func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 			switch ofSale := strings.HasPrefix(call.path, "/admin/v1/sales/drop"); {
 			case ofSale && row.status == 404:
 				detail = "no such sale"
-			case ofSale && detail == "state" && strings.HasSuffix(call.path, "/restock"):
-				detail = "Nothing was added"
-			case ofSale && detail == "state":
-				detail = "closed"
-			case ofSale && row.status == 409:
+			case ofSale && detail == "exists":
 				detail = "" // ErrExists does not apply to an existing sale
 			case call.path == "/admin/v1/sales" && row.detail == "exists":
 				detail = "A sale with this id exists and has other fields. Use another id, or change that sale"

@@ -23,6 +23,7 @@ import (
 	"sluice/backend/events/webhook"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/web/httpserver"
 	"sluice/internal/plural"
 	"sluice/internal/problem"
@@ -124,28 +125,22 @@ var (
 	errNoDelivery   = httpserver.NewProblem(problem.NotFound, "There is no such delivery.")
 )
 
-// translate returns the problem of a service's error about one thing: notFound for sale.ErrNotFound, and conflict for
-// sale.ErrConflict. It returns other errors, nil, and errors that wrap sale.ErrUnavailable as well unchanged: after an
+// orMissing returns err, or missing in place of a sale.ErrNotFound, unless err also wraps sale.ErrUnavailable: after an
 // admin.PendingError the change is stored, whatever its cause is.
-func translate(err error, notFound, conflict *httpserver.Problem) error {
-	switch {
-	case errors.Is(err, sale.ErrUnavailable):
-		return err
-	case errors.Is(err, sale.ErrNotFound):
-		return notFound
-	case errors.Is(err, sale.ErrConflict):
-		return conflict
+func orMissing(err error, missing *httpserver.Problem) error {
+	if errors.Is(err, sale.ErrNotFound) && !errors.Is(err, sale.ErrUnavailable) {
+		return missing
 	}
 	return err
 }
 
-// problemFor translates the errors of the packages admin, events and webhook.
+// problemFor translates the errors of the packages admin, store, events and webhook.
 func problemFor(err error) *httpserver.Problem {
 	if pending, ok := errors.AsType[*admin.PendingError](err); ok {
 		return httpserver.NewProblem(problem.Unavailable,
 			"The change of sale "+pending.Sale.ID+" is stored. It takes effect at the latest when Redis is available again.")
 	}
-	if refused, ok := errors.AsType[*admin.RefusedError](err); ok {
+	if refused, ok := errors.AsType[*store.RefusedError](err); ok {
 		return httpserver.NewProblem(problem.Conflict, refused.Detail)
 	}
 	if down, ok := errors.AsType[*admin.UnavailableError](err); ok {

@@ -14,12 +14,9 @@ import (
 )
 
 var (
-	errPaidOrder = httpserver.NewProblem(problem.Conflict, "The order is paid and cannot be cancelled here. "+
-		"Refund it at the payment provider; to sell its unit again, restock the sale.")
 	errNoRowHere = httpserver.NewProblem(problem.NotFound,
 		"There is no such order in SQL. A queued order is written soon; cancel a dead order under /admin/v1/dead.")
 	errNoPayment = httpserver.NewProblem(problem.NotFound, "There is no such payment.")
-	errNoRefund  = httpserver.NewProblem(problem.Conflict, "This payment paid an order, so there is nothing to refund.")
 )
 
 func (h *handlers) addOrders() {
@@ -76,12 +73,12 @@ func orderJSON(o admin.OrderDetails) any {
 
 func (h *handlers) order(ctx context.Context, id sale.OrderID) (admin.OrderDetails, error) {
 	o, err := h.cfg.Admin.Order(ctx, id)
-	return o, translate(err, errNoRowHere, errPaidOrder)
+	return o, orMissing(err, errNoRowHere)
 }
 
 func (h *handlers) cancelOrder(ctx context.Context, id sale.OrderID) (admin.OrderDetails, error) {
 	o, err := h.cfg.Admin.CancelOrder(ctx, id)
-	return o, translate(err, errNoRowHere, errPaidOrder)
+	return o, orMissing(err, errNoRowHere)
 }
 
 func (h *handlers) listOrders(ctx context.Context, r *request) (any, error) {
@@ -124,5 +121,5 @@ func (h *handlers) settlePayment(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	settled, err := h.cfg.Store.SettleRefund(ctx, number, note)
-	return paymentJSON(settled), translate(err, errNoPayment, errNoRefund)
+	return paymentJSON(settled), orMissing(err, errNoPayment)
 }

@@ -82,8 +82,8 @@ func TestOrderProblems(t *testing.T) {
 	}{
 		{sale.ErrNotFound, "GET", "/admin/v1/orders/" + id, 404, "not-found", "queued"},
 		{sale.ErrNotFound, "POST", "/admin/v1/orders/" + id + "/cancel", 404, "not-found", "dead"},
-		{sale.ErrConflict, "POST", "/admin/v1/orders/" + id + "/cancel", 409, "conflict", "paid"},
-		{sale.ErrConflict, "POST", "/admin/v1/payments/7/settle", 409, "conflict", "nothing to refund"},
+		{store.Refused("It is paid."), "POST", "/admin/v1/orders/" + id + "/cancel", 409, "conflict", "paid"},
+		{store.Refused("There is no refund."), "POST", "/admin/v1/payments/7/settle", 409, "conflict", "no refund"},
 		{sale.ErrNotFound, "POST", "/admin/v1/payments/7/settle", 404, "not-found", "no such payment"},
 		{servertest.ErrRedisDown, "POST", "/admin/v1/orders/" + id + "/cancel", 503, "temporarily-unavailable", ""},
 		{servertest.ErrRedisDown, "GET", "/admin/v1/payments", 503, "temporarily-unavailable", ""},

@@ -15,7 +15,7 @@ import (
 )
 
 // The services behind the routes. Their errors are those of package sale, *admin.PendingError and
-// *admin.RefusedError. They must be safe for concurrent use. The contexts of changes carry the actor and the reason for
+// *store.RefusedError. They must be safe for concurrent use. The contexts of changes carry the actor and the reason for
 // the action log (store.WithActor, store.WithReason).
 
 // Service changes and shows sales, rehearsals and orders (admin.Service).

@@ -57,7 +57,7 @@ func (h *handlers) startRebuild(ctx context.Context, r *request) (any, error) {
 				return nil, errRebuildBusy
 			}
 			r.Status(fiber.StatusAccepted)
-			return h.cfg.Rebuilder.Status(), translate(err, httpserver.ErrNoSale, httpserver.ErrConflict)
+			return h.cfg.Rebuilder.Status(), orMissing(err, httpserver.ErrNoSale)
 		case <-ctx.Done():
 			return nil, httpserver.ErrUnavailable
 		case <-tick.C:

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/backend/admin"
 	"sluice/backend/sale"
+	"sluice/backend/store"
 	"sluice/backend/web/httpserver/servertest"
 )
 
@@ -39,7 +39,7 @@ func TestRehearsalRequestsReachTheService(t *testing.T) {
 			t.Errorf("sale %s: %s, called the service: %s", id, a.Body, got)
 		}
 	}
-	d.err = &admin.RefusedError{Detail: "The sale drop is open."}
+	d.err = store.Refused("The sale drop is open.")
 	if a := s.operate("POST", at+"/remove", ""); a.Status != 409 || a.Field(t, "detail") != "The sale drop is open." {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}

@@ -82,7 +82,7 @@ func (h *handlers) saveReport(ctx context.Context, r *request, id string) (any, 
 
 func (h *handlers) report(ctx context.Context, id string) (store.RehearsalReport, error) {
 	found, err := h.cfg.Store.Report(ctx, id)
-	return found, translate(err, errNoReport, httpserver.ErrConflict)
+	return found, orMissing(err, errNoReport)
 }
 
 // reportPage answers with a report as a page.

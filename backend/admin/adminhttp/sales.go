@@ -16,18 +16,8 @@ import (
 	"sluice/internal/problem"
 )
 
-var (
-	errOtherSale = httpserver.NewProblem(problem.Conflict,
-		"A sale with this id exists and has other fields. Use another id, or change that sale, for example with a restock.")
-	errClosedSale = httpserver.NewProblem(problem.Conflict, "The sale is closed and cannot be reopened.")
-
-	errNoRestock       = httpserver.NewProblem(problem.Conflict, "Nothing was added.")
-	errNoRestockClosed = httpserver.NewProblem(problem.Conflict, "Nothing was added: the sale is closed.")
-	errNoRestockStock  = httpserver.NewProblem(problem.Conflict, fmt.Sprintf(
-		"Nothing was added: the stock of the sale would exceed %d.", int64(sale.MaxStock)))
-	errNoRestockKey = httpserver.NewProblem(problem.Conflict,
-		"Nothing was added: this Idempotency-Key was used with another number.")
-)
+var errOtherSale = httpserver.NewProblem(problem.Conflict,
+	"A sale with this id exists and has other fields. Use another id, or change that sale, for example with a restock.")
 
 func (h *handlers) addSales() {
 	const one = "/admin/v1/sales/:sale"
@@ -150,7 +140,7 @@ func (h *handlers) describe(ctx context.Context, r *request, saleID string) (any
 		return nil, err
 	}
 	v, err := h.cfg.Admin.Describe(ctx, saleID, to)
-	return saleJSON(v), translate(err, httpserver.ErrNoSale, httpserver.ErrConflict)
+	return saleJSON(v), orMissing(err, httpserver.ErrNoSale)
 }
 
 func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
@@ -178,7 +168,7 @@ func (h *handlers) listSales(ctx context.Context, r *request) (any, error) {
 func (h *handlers) showSale(ctx context.Context, _ *request, saleID string) (any, error) {
 	v, err := h.cfg.Admin.Show(ctx, saleID)
 	if err != nil {
-		return nil, translate(err, httpserver.ErrNoSale, httpserver.ErrConflict)
+		return nil, orMissing(err, httpserver.ErrNoSale)
 	}
 	body := saleJSON(v)
 	if queued, err := h.cfg.Queue.ByShard(ctx); err == nil {
@@ -194,7 +184,7 @@ func (h *handlers) changeSale(to func(ctx context.Context, id string) (admin.Vie
 			return nil, err
 		}
 		v, err := to(ctx, saleID)
-		return saleJSON(v), translate(err, httpserver.ErrNoSale, errClosedSale)
+		return saleJSON(v), orMissing(err, httpserver.ErrNoSale)
 	})
 }
 
@@ -211,25 +201,7 @@ func (h *handlers) restock(ctx context.Context, r *request, saleID string) (any,
 		return nil, err
 	}
 	v, err := h.cfg.Admin.Restock(ctx, saleID, add, key)
-	err = translate(err, httpserver.ErrNoSale, errNoRestock)
-	if errors.Is(err, errNoRestock) {
-		err = h.noRestock(ctx, saleID, add)
-	}
-	return saleJSON(v), err
-}
-
-// noRestock returns the problem of a rejected restock. It derives the reason from the sale.
-func (h *handlers) noRestock(ctx context.Context, saleID string, add int64) error {
-	v, err := h.cfg.Admin.Show(ctx, saleID)
-	switch {
-	case err != nil:
-		return errNoRestock
-	case v.Switch == sale.Closed:
-		return errNoRestockClosed
-	case add > sale.MaxStock-v.Stock:
-		return errNoRestockStock
-	}
-	return errNoRestockKey
+	return saleJSON(v), orMissing(err, httpserver.ErrNoSale)
 }
 
 func (h *handlers) audit(ctx context.Context, _ *request, saleID string) (any, error) {
@@ -239,7 +211,7 @@ func (h *handlers) audit(ctx context.Context, _ *request, saleID string) (any, e
 			return auditArchive(v), nil
 		}
 	}
-	return report, translate(err, httpserver.ErrNoSale, httpserver.ErrConflict)
+	return report, orMissing(err, httpserver.ErrNoSale)
 }
 
 // auditArchive compares the archived orders with the units sold.

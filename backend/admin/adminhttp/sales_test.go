@@ -244,22 +244,3 @@ func TestDescribeReplacesTheDetails(t *testing.T) {
 		t.Errorf("called %s", got)
 	}
 }
-
-func TestRejectedRestockNamesTheReason(t *testing.T) {
-	d := newFakeService()
-	d.noRestock = fmt.Errorf("store: restock sale drop: %w", sale.ErrConflict)
-	s := d.serve(t)
-	open := d.view.Sale
-	for want, change := range map[string]func(*sale.Sale){
-		"Nothing was added: the sale is closed.":                                func(s *sale.Sale) { s.Switch = sale.Closed },
-		"Nothing was added: the stock of the sale would exceed 1000000000.":     func(s *sale.Sale) { s.Stock = sale.MaxStock },
-		"Nothing was added: this Idempotency-Key was used with another number.": func(*sale.Sale) {},
-	} {
-		d.view.Sale = open
-		change(&d.view.Sale)
-		a := s.operate("POST", "/admin/v1/sales/drop/restock", `{"add":1}`)
-		if got := a.Field(t, "detail"); a.Status != 409 || got != want {
-			t.Errorf("%d %q, want %q", a.Status, got, want)
-		}
-	}
-}

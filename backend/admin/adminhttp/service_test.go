@@ -31,9 +31,8 @@ type fakeService struct {
 	view   admin.View
 	wasRow bool
 
-	noRestock error // of Restock
-	dead      []queue.DeadLetter
-	next      string
+	dead []queue.DeadLetter
+	next string
 
 	unavailable []int // shards
 
@@ -91,7 +90,7 @@ func (d *fakeService) List(context.Context) ([]admin.View, error) {
 	return []admin.View{d.view}, d.record("list")
 }
 func (d *fakeService) Restock(ctx context.Context, id string, add int64, key string) (admin.View, error) {
-	return d.view, cmp.Or(d.record("%s adds %d to %s, key %q", store.Actor(ctx), add, id, key), d.noRestock)
+	return d.view, d.record("%s adds %d to %s, key %q", store.Actor(ctx), add, id, key)
 }
 func (d *fakeService) Describe(ctx context.Context, id string, to sale.Details) (admin.View, error) {
 	return d.view, d.record("%s describes %s: %+v", store.Actor(ctx), id, to)
