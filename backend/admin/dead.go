@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"sluice/backend/admission"
 	"sluice/backend/queue"
@@ -55,9 +56,9 @@ func (s *DeadLetters) findOrder(ctx context.Context, id sale.OrderID) (int, queu
 
 // Retry puts a dead order back on the queue without its failures, and returns sale.StatusQueued. It may be repeated: if
 // an earlier call has requeued the order, it returns the status of its row, or sale.StatusQueued before it is a row.
-// Errors: sale.ErrNotFound; sale.ErrConflict if the order is being cancelled; a *store.RefusedError if its dead letter
-// is unreadable, or if its sale is archived, also if that happened after an earlier call; or one that wraps
-// sale.ErrUnavailable.
+// Errors: sale.ErrNotFound; a *store.RefusedError if the order is being cancelled, if no unit or no slot of its buyer is
+// left for it, if its dead letter is unreadable, or if its sale is archived, also if that happened after an earlier
+// call; or one that wraps sale.ErrUnavailable.
 func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, error) {
 	number, letter, err := s.findOrder(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
@@ -67,7 +68,7 @@ func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, 
 		return "", err
 	}
 	if letter.Cancelling {
-		return "", fmt.Errorf("order %s is being cancelled: %w", id, sale.ErrConflict)
+		return "", store.Refused("order %s is being cancelled: to complete that, cancel it again (sluice dead cancel %s)", id, id)
 	}
 	switch archived, err := isArchived(ctx, s.store, letter.Message.SaleID); {
 	case err != nil:
@@ -81,8 +82,11 @@ func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, 
 		return "", err
 	}
 	err = s.requeue(ctx, s.shards[number], letter.Message)
-	if errors.Is(err, sale.ErrNotFound) { // it was requeued and the reply was lost, or another call was faster
+	switch {
+	case errors.Is(err, sale.ErrNotFound): // it was requeued and the reply was lost, or another call was faster
 		return s.retriedBefore(ctx, id, err)
+	case errors.Is(err, sale.ErrConflict) && !errors.Is(err, sale.ErrUnavailable): // its text has the reason
+		err = store.Refused("%s", strings.TrimSuffix(err.Error(), ": "+sale.ErrConflict.Error()))
 	}
 	return sale.StatusQueued, err
 }

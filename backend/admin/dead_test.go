@@ -155,8 +155,8 @@ func TestRetriedOrderGetsAUnitOfAnotherSegment(t *testing.T) {
 		_, err := w.dead.Retry(w.ctx, o.ID)
 		if err == nil {
 			retried++
-		} else if !errors.Is(err, sale.ErrConflict) && !errors.Is(err, sale.ErrNotFound) {
-			t.Errorf("order %s: %v", o.ID, err)
+		} else if !errors.Is(err, sale.ErrNotFound) {
+			wantRefused(t, err, fmt.Sprintf("no unit is left for order %s: restock the sale, then retry", o.ID))
 		}
 	}
 	if left := 3 - restored.Requeued; retried != left || restored.Unbacked <= left {
@@ -164,6 +164,14 @@ func TestRetriedOrderGetsAUnitOfAnotherSegment(t *testing.T) {
 	}
 	w.drain()
 	w.wantTotals("s", 0, 3)
+}
+
+// wantRefused checks the reason that an error has for an admin.
+func wantRefused(t *testing.T, err error, reason string) {
+	t.Helper()
+	if refused, ok := errors.AsType[*store.RefusedError](err); !ok || refused.Detail != reason {
+		t.Errorf("%v, want %q", err, reason)
+	}
 }
 
 func (w *world) drain() {
@@ -446,9 +454,9 @@ func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 	if _, err := w.dead.shards[shard].BeginCancel(w.ctx, dead.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.dead.Retry(w.ctx, dead.ID); !errors.Is(err, sale.ErrConflict) {
-		t.Fatalf("%v", err)
-	}
+	_, err = w.dead.Retry(w.ctx, dead.ID)
+	wantRefused(t, err, fmt.Sprintf("order %[1]s is being cancelled: to complete that, cancel it again (sluice dead cancel "+
+		"%[1]s)", dead.ID))
 	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Action == "dead.retry" {
 		t.Fatalf("the refused retry is in the log: %+v, %v", log, err)
 	}
