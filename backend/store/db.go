@@ -120,29 +120,16 @@ func CheckURL(databaseURL string) (err error) {
 // Dialect returns the SQL of the engine; see Conn.
 func (db *DB) Dialect() Dialect { return db.engine.conn().Dialect() }
 
-// ErrReadOnly reports that PostgreSQL responds and accepts no writes. It wraps sale.ErrUnavailable.
-var ErrReadOnly = fmt.Errorf("%w: the database is read-only: it is a standby, or default_transaction_read_only is on",
-	sale.ErrUnavailable)
+// Errors of a database that responds and accepts no writes. They wrap sale.ErrUnavailable.
+var (
+	ErrReadOnly = fmt.Errorf("%w: the database is read-only: it is a standby, or default_transaction_read_only is on",
+		sale.ErrUnavailable)
+	ErrFull = fmt.Errorf("%w: the disk of the database is full", sale.ErrUnavailable)
+)
 
-// Ping returns nil if the database responds and accepts writes, and ErrReadOnly if it does not accept them. It does not
-// detect that the disk of SQLite is full or read-only.
-func (db *DB) Ping(ctx context.Context) error { return db.View(ctx, "store: ping", ping) }
-
-// ping runs a statement, because a connection pooler accepts connections without a database behind it.
-func ping(ctx context.Context, c Conn) error {
-	if !c.Dialect().postgres {
-		_, err := c.Exec(ctx, "SELECT 1")
-		return err
-	}
-	var readOnly string // "on" at a standby too
-	if err := Get(ctx, c, []any{&readOnly}, "SELECT current_setting('transaction_read_only')"); err != nil {
-		return err
-	}
-	if readOnly == "on" {
-		return ErrReadOnly
-	}
-	return nil
-}
+// Ping returns nil if the database responds and accepts writes. It returns ErrReadOnly for a PostgreSQL, and ErrFull for
+// an SQLite, that does not accept them. It does not detect that the disk of PostgreSQL is full.
+func (db *DB) Ping(ctx context.Context) error { return db.View(ctx, "store: ping", db.engine.ping) }
 
 // Close closes the connections. It waits for running operations, at most for the timeout.
 func (db *DB) Close() error {

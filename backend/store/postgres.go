@@ -90,7 +90,7 @@ func connectPostgres(
 		reads:   sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 		writes:  sql.TxOptions{Isolation: sql.LevelReadCommitted},
 		dialect: func() Dialect { return postgresDialect },
-		encode:  func(args []any) []any { return args }, classify: classifyPostgres,
+		encode:  func(args []any) []any { return args }, classify: classifyPostgres, ping: pingPostgres,
 		close: func() error {
 			err := shared.Close()
 			pool.Close()
@@ -105,6 +105,16 @@ func connectPostgres(
 		return inserted, err
 	}
 	return e, pool, nil
+}
+
+// pingPostgres runs a statement, because a connection pooler accepts connections without a database behind it.
+func pingPostgres(ctx context.Context, c Conn) error {
+	var readOnly string // "on" at a standby too
+	err := Get(ctx, c, []any{&readOnly}, "SELECT current_setting('transaction_read_only')")
+	if err == nil && readOnly == "on" {
+		err = ErrReadOnly
+	}
+	return err
 }
 
 // poolMode is the parameter of the database URL that names the mode of a connection pooler between this process and

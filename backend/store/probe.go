@@ -3,13 +3,12 @@ package store
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 )
 
-// Probe returns nil if the database at databaseURL runs a statement and accepts writes; for SQLite, if its file exists.
-// It changes nothing and leaves no connection open, as a health check of another process needs. Errors are those of
-// Open, and ErrReadOnly.
+// Probe returns nil if the database at databaseURL runs a statement and accepts writes; for SQLite, if its file can be
+// written. It changes nothing and leaves no connection open, as a health check of another process needs. Errors are
+// those of Open and Ping.
 func Probe(ctx context.Context, databaseURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
@@ -21,9 +20,7 @@ func Probe(ctx context.Context, databaseURL string) error {
 	case "sqlite":
 		var path string
 		if path, err = sqlitePath(databaseURL); err == nil {
-			if _, missing := os.Stat(path); missing != nil {
-				err = unavailable(missing)
-			}
+			err = checkFile(path)
 		}
 	default:
 		err = &URLError{"must begin with postgres:// or sqlite:"}
@@ -40,5 +37,5 @@ func probePostgres(ctx context.Context, databaseURL string) error {
 		return err
 	}
 	defer func() { _ = e.close() }()
-	return ping(ctx, e.conn())
+	return e.ping(ctx, e.conn())
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -48,6 +49,10 @@ func openSQLite(
 			return Dialect{Now: strconv.FormatInt(sqliteNow(), 10), LockText: "SELECT $1"}
 		},
 		encode: sqliteArgs, classify: classifySQLite,
+		ping: func(ctx context.Context, c Conn) error {
+			_, err := c.Exec(ctx, "SELECT 1")
+			return cmp.Or(err, checkFile(path))
+		},
 	}
 	e.insert = e.insertSQLite
 	var lock *os.File

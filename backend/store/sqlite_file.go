@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // sqlitePath returns the path in sqlite:///abs/path.db, sqlite:/abs/path.db or sqlite:rel/path.db. Special characters
@@ -52,6 +54,24 @@ func openOrCreate(path string) (*os.File, error) {
 		return nil, &URLError{path + " is a directory: name a file"}
 	}
 	return nil, unavailable(err)
+}
+
+// minFree is the space, in bytes, below which the disk of SQLite counts as full: the size to which its write-ahead log
+// usually grows.
+const minFree = 4 << 20
+
+// checkFile returns ErrFull if the disk of a database file is full, and another error if the file does not exist or
+// cannot be written.
+func checkFile(path string) error {
+	var disk unix.Statfs_t
+	err := cmp.Or(unix.Access(path, unix.W_OK), unix.Statfs(path, &disk))
+	switch {
+	case err != nil:
+		return unavailable(&fs.PathError{Op: "write", Path: path, Err: err})
+	case disk.Bavail*uint64(disk.Bsize) < minFree:
+		return ErrFull
+	}
+	return nil
 }
 
 // lockFile locks the file beside a database for this process until the returned file is closed. The lock ends with the

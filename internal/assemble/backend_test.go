@@ -253,8 +253,10 @@ func TestRedisThatRejectsWritesIsNotReady(t *testing.T) {
 	if after := dump(t, b); !maps.Equal(before, after) {
 		t.Errorf("the checks have changed the data from\n%q to\n%q", before, after)
 	}
-	if got, want := databaseDetail(fmt.Errorf("ping: %w", store.ErrReadOnly)), "read-only"; !strings.HasPrefix(got, want) {
-		t.Errorf("%v is reported as %q, want %q", store.ErrReadOnly, got, want)
+	for err, want := range map[error]string{store.ErrReadOnly: "read-only", store.ErrFull: "its disk is full"} {
+		if got := databaseDetail(fmt.Errorf("ping: %w", err)); !strings.HasPrefix(got, want) {
+			t.Errorf("%v is reported as %q, want %q", err, got, want)
+		}
 	}
 }
 

@@ -100,8 +100,11 @@ func shardDetail(err error) string {
 }
 
 func databaseDetail(err error) string {
-	if errors.Is(err, store.ErrReadOnly) {
+	switch {
+	case errors.Is(err, store.ErrReadOnly):
 		return "read-only (the URL must lead to the primary)"
+	case errors.Is(err, store.ErrFull):
+		return "its disk is full (free space)"
 	}
 	return ""
 }
