@@ -56,8 +56,8 @@ func (s *DeadLetters) findOrder(ctx context.Context, id sale.OrderID) (int, queu
 
 // Retry puts a dead order back on the queue without its failures, and returns sale.StatusQueued. It may be repeated: if
 // an earlier call has requeued the order, it returns the status of its row, or sale.StatusQueued before it is a row.
-// Errors: sale.ErrNotFound; a *store.RefusedError if the order is being cancelled, if no unit or no slot of its buyer is
-// left for it, if its dead letter is unreadable, or if its sale is archived, also if that happened after an earlier
+// Errors: sale.ErrNotFound; a *store.RefusedError if the order is being cancelled, if no unit or no slot of its buyer
+// is left for it, if its dead letter is unreadable, or if its sale is archived, also if that happened after an earlier
 // call; or one that wraps sale.ErrUnavailable.
 func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, error) {
 	number, letter, err := s.findOrder(ctx, id)
@@ -68,7 +68,8 @@ func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, 
 		return "", err
 	}
 	if letter.Cancelling {
-		return "", store.Refused("order %s is being cancelled: to complete that, cancel it again (sluice dead cancel %s)", id, id)
+		return "", store.Refused("order %s is being cancelled: to complete that, cancel it again (sluice dead cancel %s)",
+			id, id)
 	}
 	switch archived, err := isArchived(ctx, s.store, letter.Message.SaleID); {
 	case err != nil:

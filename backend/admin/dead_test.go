@@ -455,8 +455,8 @@ func TestRetryIsRejectedAfterCancelBegan(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.dead.Retry(w.ctx, dead.ID)
-	wantRefused(t, err, fmt.Sprintf("order %[1]s is being cancelled: to complete that, cancel it again (sluice dead cancel "+
-		"%[1]s)", dead.ID))
+	wantRefused(t, err, fmt.Sprintf("order %[1]s is being cancelled: to complete that, cancel it again "+
+		"(sluice dead cancel %[1]s)", dead.ID))
 	if log, err := w.store.Log(w.ctx, store.LogQuery{Limit: 1}); err != nil || log[0].Action == "dead.retry" {
 		t.Fatalf("the refused retry is in the log: %+v, %v", log, err)
 	}
