@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/store"
 	"sluice/backend/store/storetest"
+	"sluice/backend/web/httpserver"
 	"sluice/gateway/replay"
 	"sluice/internal/token"
 	"sluice/internal/token/tokentest"
@@ -257,6 +259,28 @@ func TestRedisThatRejectsWritesIsNotReady(t *testing.T) {
 		if got := databaseDetail(fmt.Errorf("ping: %w", err)); !strings.HasPrefix(got, want) {
 			t.Errorf("%v is reported as %q, want %q", err, got, want)
 		}
+	}
+}
+
+// A backend that cannot use one of its shards is ready, and /readyz names the shard.
+func TestShardThatIsNotVerifiedIsNamed(t *testing.T) {
+	b := newShardedBackend(t, testenv.StartRedis(t).URL, storetest.SQLite(t), 3)
+	if err := b.Verify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.stores.pingRedis(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	guard := b.stores.guards.Of(1)
+	if err := guard.Raw().Del(t.Context(), keyspace.Shard(1).Guard()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if guard.CheckNow(t.Context(), b.stores.tables) {
+		t.Fatal("a shard without its record is verified")
+	}
+	err := b.stores.pingRedis(t.Context())
+	if degraded, ok := errors.AsType[*httpserver.Degraded](err); !ok || !slices.Equal(degraded.Shards, []int{1}) {
+		t.Errorf("%v, want that shard 1 cannot be used", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,26 +15,51 @@ import (
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/store"
+	"sluice/backend/web/httpserver"
 	"sluice/internal/loop"
 )
 
-// pingRedis returns nil if at least one shard is available, verified and writable: a backend that can sell from some
-// shards stays in use.
+// shardWait is how long pingRedis waits for the other shards when one has responded.
+const shardWait = 250 * time.Millisecond
+
+// pingRedis returns nil if every shard is available, verified and writable, and an *httpserver.Degraded with the others
+// if at least one is: a backend that can sell from some shards stays in use.
 func (s *Stores) pingRedis(ctx context.Context) error {
+	type result struct {
+		shard keyspace.Shard
+		err   error
+	}
 	shards := s.space.All()
-	results := make(chan error, len(shards))
-	for _, shard := range shards {
-		go func() { results <- s.pingShard(ctx, shard) }()
+	results := make(chan result, len(shards))
+	unavailable := make([]int, len(shards))
+	for i, shard := range shards {
+		unavailable[i] = int(shard)
+		go func() { results <- result{shard, s.pingShard(ctx, shard)} }()
 	}
 	var failed []error
+	var enough <-chan time.Time // nil until a shard has responded
 	for range shards {
-		err := <-results
-		if err == nil {
-			return nil
+		select {
+		case r := <-results:
+			if r.err != nil {
+				failed = append(failed, r.err)
+				continue
+			}
+			unavailable = slices.DeleteFunc(unavailable, func(shard int) bool { return shard == int(r.shard) })
+			if enough == nil {
+				enough = time.After(shardWait)
+			}
+		case <-enough:
+			return &httpserver.Degraded{Shards: unavailable}
 		}
-		failed = append(failed, err)
 	}
-	return fmt.Errorf("redis: %w", errors.Join(failed...))
+	switch len(unavailable) {
+	case 0:
+		return nil
+	case len(shards):
+		return fmt.Errorf("redis: %w", errors.Join(failed...))
+	}
+	return &httpserver.Degraded{Shards: unavailable}
 }
 
 func (s *Stores) pingShard(ctx context.Context, shard keyspace.Shard) error {

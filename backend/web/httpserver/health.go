@@ -3,11 +3,15 @@ package httpserver
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"sluice/internal/plural"
 	"sluice/internal/problem"
 )
 
@@ -19,8 +23,14 @@ type Check struct {
 	Detail func(err error) string
 }
 
-// failure describes an error of Probe, or the end of ctx before Probe has returned; "" for no error.
-func (c Check) failure(ctx context.Context) string {
+// Degraded is the error of a Probe for a dependency that can be used in part. The process is ready.
+type Degraded struct{ Shards []int } // that cannot be used
+
+func (d *Degraded) Error() string { return "down: " + plural.Named("shard", d.Shards) }
+
+// failure describes an error of Probe, or the end of ctx before Probe has returned; "" for no error. It returns the
+// shards that cannot be used, if there are others.
+func (c Check) failure(ctx context.Context) (detail string, unavailable []int) {
 	result := make(chan error, 1)
 	go func() { result <- c.Probe(ctx) }()
 	err := context.DeadlineExceeded
@@ -28,13 +38,16 @@ func (c Check) failure(ctx context.Context) string {
 	case err = <-result:
 	case <-ctx.Done():
 	}
+	if degraded, ok := errors.AsType[*Degraded](err); ok {
+		return "", degraded.Shards
+	}
 	switch {
 	case err == nil:
-		return ""
+		return "", nil
 	case c.Detail == nil:
-		return "down"
+		return "down", nil
 	}
-	return cmp.Or(c.Detail(err), "down")
+	return cmp.Or(c.Detail(err), "down"), nil
 }
 
 const (
@@ -47,7 +60,6 @@ const (
 var (
 	errDraining = NewProblem(problem.Unavailable, "This process is shutting down.")
 	healthy     = []byte(`{"status":"ok"}`)
-	ready       = []byte(`{"status":"ready"}`)
 )
 
 const healthRoutes = 2
@@ -60,13 +72,23 @@ func (s *Server) addHealth() {
 		if s.draining() {
 			return errDraining
 		}
-		if failing := r.failing(s.Now()); len(failing) > 0 {
+		failing, unavailable := r.check(s.Now())
+		if len(failing) > 0 {
 			d := problem.New(problem.Unavailable, "Not ready; errors lists the dependencies that cannot be used.")
 			d.Errors = failing
 			return ProblemOf(d)
 		}
-		return sendStatus(c, ready)
+		body, err := json.Marshal(readyBody{"ready", unavailable})
+		if err != nil {
+			return err
+		}
+		return sendStatus(c, body)
 	})
+}
+
+type readyBody struct {
+	Status      string `json:"status"`
+	Unavailable []int  `json:"unavailable_shards,omitempty"`
 }
 
 func sendStatus(c *fiber.Ctx, body []byte) error {
@@ -81,31 +103,32 @@ func sendStatus(c *fiber.Ctx, body []byte) error {
 type readiness struct {
 	checks []Check
 
-	mu      sync.Mutex
-	checked time.Time
-	last    []problem.FieldError
+	mu          sync.Mutex
+	checked     time.Time
+	failing     []problem.FieldError
+	unavailable []int
 }
 
-// failing returns the checks that fail or exceed checkTimeout, with details.
-func (r *readiness) failing(now time.Time) []problem.FieldError {
+// check returns the checks that fail or exceed checkTimeout, with details, and the shards that cannot be used.
+func (r *readiness) check(now time.Time) (failing []problem.FieldError, unavailable []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.checked.IsZero() && now.Sub(r.checked) < checkInterval {
-		return r.last
+		return r.failing, r.unavailable
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
-	details := make([]string, len(r.checks)) // by check
+	details, shards := make([]string, len(r.checks)), make([][]int, len(r.checks)) // by check
 	var running sync.WaitGroup
 	for i, check := range r.checks {
-		running.Go(func() { details[i] = check.failure(ctx) })
+		running.Go(func() { details[i], shards[i] = check.failure(ctx) })
 	}
 	running.Wait()
-	r.checked, r.last = now, nil
+	r.checked, r.failing, r.unavailable = now, nil, slices.Concat(shards...)
 	for i, detail := range details {
 		if detail != "" {
-			r.last = append(r.last, problem.FieldError{Field: r.checks[i].Name, Detail: detail})
+			r.failing = append(r.failing, problem.FieldError{Field: r.checks[i].Name, Detail: detail})
 		}
 	}
-	return r.last
+	return r.failing, r.unavailable
 }

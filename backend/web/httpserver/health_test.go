@@ -3,6 +3,7 @@ package httpserver_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 )
 
 func TestReadyListsFailingChecks(t *testing.T) {
-	var sql, hung, other atomic.Bool
+	var sql, hung, other, degraded atomic.Bool
 	errOther := errors.New("other")
 	var cfg httpserver.Config
 	now := atomic.Int64{}
@@ -22,8 +23,11 @@ func TestReadyListsFailingChecks(t *testing.T) {
 		{
 			Name: "redis",
 			Probe: func(context.Context) error {
-				if other.Load() {
+				switch {
+				case other.Load():
 					return errOther
+				case degraded.Load():
+					return fmt.Errorf("redis: %w", &httpserver.Degraded{Shards: []int{1, 3}})
 				}
 				return nil
 			},
@@ -51,6 +55,11 @@ func TestReadyListsFailingChecks(t *testing.T) {
 	if a := s.Do("GET", "/readyz", ""); a.Status != 200 || a.Body != `{"status":"ready"}` {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
+	degraded.Store(true)
+	if a := s.Do("GET", "/readyz", ""); a.Status != 200 || a.Body != `{"status":"ready","unavailable_shards":[1,3]}` {
+		t.Errorf("without two shards: %d %s", a.Status, a.Body)
+	}
+	degraded.Store(false)
 	sql.Store(true)
 	a := s.Do("GET", "/readyz", "")
 	servertest.WantProblem(t, a, 503, "temporarily-unavailable")

@@ -14,14 +14,14 @@ func TestReadinessRunsChecksOncePerInterval(t *testing.T) {
 	}}
 	now := time.Unix(100, 0)
 	for range 5 {
-		if failing := r.failing(now); len(failing) != 1 {
+		if failing, _ := r.check(now); len(failing) != 1 {
 			t.Fatalf("failing checks: %v", failing)
 		}
 	}
 	if probes != 1 {
 		t.Errorf("%d probes, want 1", probes)
 	}
-	r.failing(now.Add(checkInterval))
+	r.check(now.Add(checkInterval))
 	if probes != 2 {
 		t.Errorf("%d probes after %v, want 2", probes, checkInterval)
 	}
