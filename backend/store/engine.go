@@ -12,11 +12,11 @@ import (
 // or sale.ErrUnavailable.
 type engine struct {
 	readers, writer *sql.DB
-	reads, writes   sql.TxOptions                           // of transactions; those of reads see the database as of one instant
-	dialect         func() Dialect                          // for SQLite with the current time
-	encode          func(args []any) []any                  // converts the arguments that the driver does not accept
-	classify        func(err error) error                   // see classifyPostgres
-	ping            func(ctx context.Context, c Conn) error // see DB.Ping
+	reads, writes   sql.TxOptions                     // of transactions; those of reads see the database as of one instant
+	dialect         func() Dialect                    // for SQLite with the current time
+	encode          func(args []any) []any            // converts the arguments that the driver does not accept
+	classify        func(err error) error             // see classifyPostgres
+	ping            func(context.Context, Conn) error // see DB.Ping
 	// insert inserts those orders (valid, distinct, sorted by id) that are not rows yet and adds them to the sold units
 	// of their sales, in one transaction. It returns ErrStale if the generation of the context is not current.
 	insert   func(ctx context.Context, orders []sale.Order) (inserted int, err error)
