@@ -60,10 +60,13 @@ func (f *Filter) Arg(arg any) string {
 }
 
 // Page returns the end of a query: WHERE with the conditions, ORDER BY, and LIMIT for the PageSize of limit.
-func (f *Filter) Page(orderBy string, limit int) string {
+func (f *Filter) Page(orderBy string, limit int) string { return f.first(orderBy, PageSize(limit)) }
+
+// first is Page for the first n rows.
+func (f *Filter) first(orderBy string, n int) string {
 	where := ""
 	if len(f.conditions) > 0 {
 		where = " WHERE " + strings.Join(f.conditions, " AND ")
 	}
-	return where + " ORDER BY " + orderBy + " LIMIT " + f.Arg(PageSize(limit))
+	return where + " ORDER BY " + orderBy + " LIMIT " + f.Arg(n)
 }

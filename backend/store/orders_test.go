@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +65,49 @@ func TestCancelDeadOfARowWithAnotherSlot(t *testing.T) {
 		e.cancelDead(t, dead, true)
 		e.wantRows(t, "s", 1)
 	})
+}
+
+// A page of rows with a rare status ends after a number of rows of any status. The pages together have all rows.
+func TestPagesOfARareStatus(t *testing.T) {
+	defer store.SetPartSizes(2, 4)()
+	for _, url := range []string{storetest.SQLite(t), storetest.Postgres(t)} {
+		e := open(t, url, store.Config{})
+		e.create(t, "other", 50)
+		e.create(t, "s", 50)
+		orders := append(storetest.Orders("s", 20), storetest.Orders("other", 20)...)
+		e.write(t, orders...)
+		for _, i := range []int{0, 1, 2, 19, 30} {
+			e.cancel(t, orders[i])
+		}
+		for name, c := range map[string]struct {
+			q    store.OrderQuery
+			want [][]int // of each page, the indexes of the orders
+		}{
+			"of a sale":        {store.OrderQuery{SaleID: "s", Status: sale.StatusCancelled}, [][]int{{0, 1, 2}, {}, {}, {19}}},
+			"the newest first": {store.OrderQuery{SaleID: "s", Status: sale.StatusCancelled, Newest: true}, [][]int{{19}, {}, {2}, {1, 0}}},
+			"full pages":       {store.OrderQuery{SaleID: "s", Status: sale.StatusCancelled, Limit: 1}, [][]int{{0}, {1}, {2}, {}, {}, {19}, {}}},
+			"of all sales":     {store.OrderQuery{Status: sale.StatusCancelled}, [][]int{{0, 1, 2}, {}, {}, {19}, {}, {30}, {}}},
+			"of a buyer":       {store.OrderQuery{Status: sale.StatusCancelled, Buyer: orders[19].Buyer}, [][]int{{19}}},
+			"any status":       {store.OrderQuery{SaleID: "other", Limit: 12}, [][]int{{20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31}, {32, 33, 34, 35, 36, 37, 38, 39}}},
+		} {
+			var got [][]int
+			for more := true; more; {
+				rows, next, err := e.OrderPage(t.Context(), c.q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				page := []int{}
+				for _, row := range rows {
+					page = append(page, slices.IndexFunc(orders, func(o sale.Order) bool { return o.ID == row.ID }))
+				}
+				got = append(got, page)
+				c.q.After, more = next, next != 0
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%s: pages %v, want %v", name, got, c.want)
+			}
+		}
+	}
 }
 
 // The row of an order of an archived sale may be in a file, as a paid one.

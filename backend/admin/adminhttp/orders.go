@@ -91,9 +91,12 @@ func (h *handlers) listOrders(ctx context.Context, r *request) (any, error) {
 	if err := q.End(); err != nil {
 		return nil, err
 	}
-	rows, err := h.cfg.Store.OrderRows(ctx, wanted)
-	next := func(last client.AdminOrder) any { return last.OrderID }
-	return page("orders", httpserver.Bodies(rows, rowJSON), wanted.Limit, next), err
+	rows, next, err := h.cfg.Store.OrderPage(ctx, wanted)
+	found := map[string]any{"orders": httpserver.Bodies(rows, rowJSON)}
+	if next != 0 {
+		found["next"] = next.String()
+	}
+	return found, err
 }
 
 func (h *handlers) listPayments(ctx context.Context, r *request) (any, error) {

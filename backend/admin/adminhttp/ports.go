@@ -49,7 +49,7 @@ type DeadLetters interface {
 
 // Store is the part of SQL that the routes read and write without package admin (package store).
 type Store interface {
-	OrderRows(ctx context.Context, q store.OrderQuery) ([]store.OrderRow, error)
+	OrderPage(ctx context.Context, q store.OrderQuery) (rows []store.OrderRow, next sale.OrderID, err error)
 	Callbacks(ctx context.Context, q store.CallbackQuery) ([]store.Callback, error)
 	SettleRefund(ctx context.Context, number int64, note string) (store.Callback, error)
 	Log(ctx context.Context, q store.LogQuery) ([]store.LogEntry, error)

@@ -157,8 +157,13 @@ func (d *fakeDead) Settle(ctx context.Context, s admin.Settlement) (admin.Settle
 func (d *fakeService) Order(_ context.Context, id sale.OrderID) (admin.OrderDetails, error) {
 	return d.order(id), d.record("order %s", id)
 }
-func (d *fakeService) OrderRows(_ context.Context, q store.OrderQuery) ([]store.OrderRow, error) {
-	return d.rows, d.record("orders %+v", q)
+func (d *fakeService) OrderPage(_ context.Context, q store.OrderQuery) (
+	rows []store.OrderRow, next sale.OrderID, err error,
+) {
+	if len(d.rows) == q.Limit {
+		next = d.rows[q.Limit-1].ID
+	}
+	return d.rows, next, d.record("orders %+v", q)
 }
 
 func (d *fakeService) CancelOrder(ctx context.Context, id sale.OrderID) (admin.OrderDetails, error) {
