@@ -47,34 +47,11 @@ func (s *Service) Create(ctx context.Context, wanted sale.Sale) (View, error) {
 
 // create is Create for any id.
 func (s *Service) create(ctx context.Context, wanted sale.Sale) (View, error) {
-	wanted.Switch, wanted.Version = sale.On, 1
-	wanted.OpensAt = wanted.OpensAt.UTC().Truncate(time.Millisecond)
-	wanted.ClosesAt = wanted.ClosesAt.UTC().Truncate(time.Millisecond)
-	if wanted.Spread == 1 {
-		wanted.Spread = 0
-	}
-	if err := wanted.Validate(); err != nil {
-		return View{}, err
-	}
+	wanted.Switch = sale.On
 	if err := spread.ValidateSpread(max(wanted.Spread, 1), s.dead.space.Shards); err != nil {
 		return View{}, sale.Invalid("spread", err.Error())
 	}
 	created, err := s.store.CreateSale(ctx, wanted)
-	if errors.Is(err, sale.ErrExists) {
-		found, _, readErr := s.store.Sale(ctx, wanted.ID)
-		if readErr != nil {
-			return View{}, readErr
-		}
-		created = found
-		found.Switch, found.Version = wanted.Switch, wanted.Version // later changes do not count as differences
-		if found.Stock, readErr = s.store.OriginalStock(ctx, wanted.ID); readErr != nil {
-			return View{}, readErr
-		}
-		if found != wanted {
-			return View{}, err
-		}
-		err = nil
-	}
 	if err != nil {
 		return View{}, err
 	}

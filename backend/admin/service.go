@@ -30,7 +30,6 @@ type Store interface {
 	Archive(ctx context.Context, saleID string) (store.Archive, error)
 	SalesPage(ctx context.Context, q store.SalesQuery) ([]store.SaleSummary, error)
 	CreateSale(ctx context.Context, s sale.Sale) (sale.Sale, error)
-	OriginalStock(ctx context.Context, id string) (int64, error)
 	SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error)
 	OpenSale(ctx context.Context, id string, at time.Time) (sale.Sale, error)
 	Restock(ctx context.Context, id string, add int64, requestKey string) (sale.Sale, error)

@@ -41,8 +41,9 @@ func readSale(ctx context.Context, c Conn, id, lock string) (SaleSummary, error)
 }
 
 // CreateSale stores a new sale and returns it as stored: at version 1, with the switch on if it is empty, with times
-// truncated to milliseconds, and with its stock divided over its segments. Errors: sale.ErrExists if the id is taken;
-// *sale.InvalidError.
+// truncated to milliseconds, and with its stock divided over its segments. A repeated call with the same sale returns
+// the existing one, also if it was restocked, paused or closed meanwhile. Errors: sale.ErrExists if a different sale
+// has the id; *sale.InvalidError.
 func (s *Store) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) {
 	n.Switch = cmp.Or(n.Switch, sale.On)
 	n.Version = 1
@@ -53,40 +54,46 @@ func (s *Store) CreateSale(ctx context.Context, n sale.Sale) (sale.Sale, error) 
 	if err := n.Validate(); err != nil {
 		return sale.Sale{}, fmt.Errorf("store: create sale: %w", err)
 	}
-	err := s.Update(ctx, "store: create sale "+n.ID, func(ctx context.Context, c Conn) error {
+	return Value(ctx, s.Update, "store: create sale "+n.ID, func(ctx context.Context, c Conn) (sale.Sale, error) {
 		created, err := c.Exec(ctx, `INSERT INTO sales (id, title, price_amount, currency, stock, per_buyer, opens_at,
 				closes_at, switch, hold_ms, picture, description, spread, version, created_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, `+c.Dialect().Now+`) ON CONFLICT (id) DO NOTHING`,
 			n.ID, n.Title, n.Price.Amount, n.Price.Currency, n.Stock, n.PerBuyer, n.OpensAt,
 			nullTime(n.ClosesAt), string(n.Switch), n.Hold.Milliseconds(), n.Picture, n.Description, max(n.Spread, 1))
-		if err != nil {
-			return err
+		if err == nil && created == 0 {
+			return createdBefore(ctx, c, n)
 		}
-		if created == 0 {
-			return sale.ErrExists
+		if err == nil {
+			err = createSegments(ctx, c, n)
 		}
-		if err := createSegments(ctx, c, n); err != nil {
-			return err
+		if err == nil {
+			err = logSale(ctx, c, "sale.create", n.ID, fmt.Sprintf("stock %d", n.Stock))
 		}
-		return logSale(ctx, c, "sale.create", n.ID, fmt.Sprintf("stock %d", n.Stock))
+		return n, err
 	})
+}
+
+// createdBefore returns the sale with the id of a new one, or sale.ErrExists if it was created with other fields.
+func createdBefore(ctx context.Context, c Conn, n sale.Sale) (sale.Sale, error) {
+	found, err := readSale(ctx, c, n.ID, "")
 	if err != nil {
 		return sale.Sale{}, err
 	}
-	return n, nil
+	const query = "SELECT CAST(coalesce(sum(units), 0) AS bigint) FROM restocks WHERE sale_id = $1"
+	restocked, err := GetRow(ctx, c, Column[int64], query, n.ID)
+	created := found.Sale
+	created.Stock -= restocked
+	created.Switch, created.Version = n.Switch, n.Version
+	if err == nil && created != n {
+		err = sale.ErrExists
+	}
+	return found.Sale, err
 }
 
 // Sale returns a sale and the number of its orders that are not cancelled, or sale.ErrNotFound.
 func (s *Store) Sale(ctx context.Context, id string) (found sale.Sale, sold int64, err error) {
 	summary, err := ViewRow(ctx, s.DB, "store: sale "+id, scanSale, selectSale, id)
 	return summary.Sale, summary.Sold, err
-}
-
-// OriginalStock returns the stock with which a sale was created, without later restocks, or sale.ErrNotFound.
-func (s *Store) OriginalStock(ctx context.Context, id string) (int64, error) {
-	const query = `SELECT CAST(stock - COALESCE((SELECT SUM(units) FROM restocks WHERE sale_id = sales.id), 0) AS bigint)
-		FROM sales WHERE id = $1`
-	return ViewRow(ctx, s.DB, "store: original stock of sale "+id, Column[int64], query, id)
 }
 
 // Details returns the details of a sale, or sale.ErrNotFound.

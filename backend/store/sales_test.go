@@ -73,25 +73,43 @@ func TestCreateSaleRejectsUsedIDAndInvalidSale(t *testing.T) {
 	})
 }
 
-func TestOriginalStockIgnoresRestocks(t *testing.T) {
+// A repeated creation returns the sale as it is now. Each field that is set at the creation must be the same.
+func TestRepeatedCreationReturnsTheSale(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.create(t, "other", 4)
-		e.create(t, "s", 5)
+		n := storetest.Sale("s", 5)
+		n.Details = sale.Details{Picture: "https://shop.example/a.jpg"}
+		for range 2 {
+			if got, err := e.CreateSale(e.ctx, n); err != nil || got != n {
+				t.Fatalf("%+v, %v; want %+v", got, err, n)
+			}
+		}
 		for i, key := range []string{"", "k", "k", ""} { // the repeated key adds nothing
 			if _, err := e.Restock(e.ctx, "s", 3, key); err != nil {
 				t.Fatalf("restock %d: %v", i, err)
 			}
 		}
-		for id, want := range map[string]int64{"s": 5, "other": 4} {
-			if got, err := e.OriginalStock(e.ctx, id); err != nil || got != want {
-				t.Errorf("sale %s: got %d, %v; want %d", id, got, err, want)
+		want, err := e.SetSwitch(e.ctx, "s", sale.Paused)
+		if err != nil || want.Stock != 14 {
+			t.Fatalf("%+v, %v", want, err)
+		}
+		if got, err := e.CreateSale(e.ctx, n); err != nil || got != want {
+			t.Errorf("%+v, %v; want %+v", got, err, want)
+		}
+		for name, change := range map[string]func(*sale.Sale){
+			"stock": func(n *sale.Sale) { n.Stock = 14 }, "title": func(n *sale.Sale) { n.Title += "x" },
+			"hold": func(n *sale.Sale) { n.Hold = time.Minute }, "picture": func(n *sale.Sale) { n.Picture = "" },
+			"segments": func(n *sale.Sale) { n.Spread = 2 },
+		} {
+			changed := n
+			change(&changed)
+			if _, err := e.CreateSale(e.ctx, changed); !errors.Is(err, sale.ErrExists) {
+				t.Errorf("another %s: %v", name, err)
 			}
 		}
-		if now, _, err := e.Sale(e.ctx, "s"); err != nil || now.Stock != 14 {
-			t.Errorf("got stock %d, %v; want 14", now.Stock, err)
-		}
-		if _, err := e.OriginalStock(e.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
-			t.Errorf("unknown sale: %v", err)
+		log, err := e.Log(e.ctx, store.LogQuery{Action: "sale.create", Target: "s"})
+		if err != nil || len(log) != 1 {
+			t.Errorf("logged %+v, %v; want one creation", log, err)
 		}
 	})
 }
