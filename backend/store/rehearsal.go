@@ -12,9 +12,6 @@ import (
 // writers for long.
 const deleteBatch = 1000
 
-// orderPartitions together select all orders of a sale; each condition matches a partial index.
-var orderPartitions = [...]string{"status <> 'cancelled'", "status = 'cancelled'"}
-
 // RemoveRehearsal deletes a rehearsal and its orders and logs that it existed. orders is the number of orders that this
 // call deleted. After an error or a crash a part of the orders is deleted, and the call can be repeated until it
 // returns sale.ErrNotFound. A worker that is late with an order then finds its sale unknown.
@@ -30,29 +27,22 @@ func (s *Store) RemoveRehearsal(ctx context.Context, id string) (orders int64, e
 	if err != nil {
 		return 0, err
 	}
-	for _, condition := range orderPartitions {
-		for {
-			n, err := UpdateRows(ctx, s.DB, op, "DELETE FROM orders WHERE id IN (SELECT id FROM orders WHERE sale_id = $1 AND "+
-				condition+" LIMIT $2)", id, deleteBatch)
-			if err != nil {
-				return orders, err
-			}
-			if orders += n; n < deleteBatch {
-				break
-			}
+	var f Filter
+	batch := "DELETE FROM orders WHERE id IN (SELECT id FROM orders" + f.first(f.ofSale(id, 0, false), deleteBatch) + ")"
+	for n := int64(deleteBatch); n == deleteBatch; orders += n {
+		if n, err = UpdateRows(ctx, s.DB, op, batch, f.Args...); err != nil {
+			return orders, err
 		}
 	}
 	err = s.Update(ctx, op, func(ctx context.Context, c Conn) error {
 		if err := checkClosed(ctx, c, id, c.Dialect().ForUpdate); err != nil {
 			return err
 		}
-		for _, condition := range orderPartitions { // orders that were written meanwhile
-			n, err := c.Exec(ctx, "DELETE FROM orders WHERE sale_id = $1 AND "+condition, id)
-			if err != nil {
-				return err
-			}
-			orders += n
+		n, err := c.Exec(ctx, "DELETE FROM orders WHERE sale_id = $1", id) // those that were written meanwhile
+		if err != nil {
+			return err
 		}
+		orders += n
 		if _, err := c.Exec(ctx, "DELETE FROM restocks WHERE sale_id = $1", id); err != nil {
 			return err
 		}
