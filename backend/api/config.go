@@ -125,7 +125,7 @@ func newHandlers(cfg Config) (*handlers, error) {
 		details: newDetailsCache(cfg.Details, s.Now),
 		feeds:   newSaleFeeds(uncoalesced, cfg.SaleChanges, cfg.MaxStreams, s.Serving()),
 	}
-	h.rows = &rowReads{rows: cfg.Rows, reads: &h.reads}
+	h.rows = newRowReads(cfg.Rows, &h.reads)
 	h.metrics.streamsLimit.Set(float64(cfg.MaxStreams))
 	h.addRoutes()
 	s.Finish()

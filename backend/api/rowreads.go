@@ -14,17 +14,18 @@ import (
 // arrived. While fewer than rowReadsInFlight queries are in flight, a request starts one immediately; otherwise it
 // joins the next one.
 //
-// Under load the requests are gathered, because a query costs as much as several rows. After a query for at least
-// busyRead and less than rowsPerRead/2 rows, a single goroutine waits for gatherPause and then runs the next query. Few
-// requests and large groups do not wait. It is safe for concurrent use.
+// Under load the requests are gathered, because a query costs as much as several rows: no query starts while one for at
+// least busyRead and less than rowsPerRead/2 rows runs, and for gatherPause after it. Few requests and large groups do
+// not wait. It is safe for concurrent use.
 type rowReads struct {
 	rows  Rows
 	reads *deadlines // of the queries
 
-	mu        sync.Mutex
-	waiting   []*rowRead // oldest first
-	running   int        // goroutines of run
-	gathering bool       // one of them gathers requests, and no other may take them
+	inFlight chan struct{} // holds a token for each query
+
+	mu      sync.Mutex
+	waiting []*rowRead // oldest first
+	running bool       // run
 }
 
 const (
@@ -46,12 +47,20 @@ type rowRead struct {
 	done  chan struct{}
 }
 
+func newRowReads(rows Rows, reads *deadlines) *rowReads {
+	return &rowReads{rows: rows, reads: reads, inFlight: make(chan struct{}, rowReadsInFlight)}
+}
+
 // Order is Rows.Order. It waits until ctx is done at most.
 func (r *rowReads) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
 	one := &rowRead{id: id, done: make(chan struct{})}
-	if r.add(one) {
+	r.mu.Lock()
+	r.waiting = append(r.waiting, one)
+	if !r.running {
+		r.running = true
 		go r.run()
 	}
+	r.mu.Unlock()
 	select {
 	case <-one.done:
 		return one.order, one.err
@@ -60,69 +69,48 @@ func (r *rowReads) Order(ctx context.Context, id sale.OrderID) (sale.Order, erro
 	}
 }
 
-// run reads groups of rows until no request waits or another goroutine gathers them.
+// run starts queries until no request waits.
 func (r *rowReads) run() {
-	gathers := false // this goroutine is the one that gathers
 	for {
-		group := r.next(gathers)
-		if len(group) == 0 {
+		r.inFlight <- struct{}{}
+		group := r.next()
+		if n := len(group); n >= busyRead && n < rowsPerRead/2 {
+			r.read(group)
+			time.Sleep(gatherPause)
+			continue
+		} else if n == 0 {
+			<-r.inFlight
 			return
 		}
-		r.read(group)
-		for _, one := range group {
-			close(one.done)
-		}
-		if gathers = r.gathers(gathers, len(group)); gathers {
-			time.Sleep(gatherPause)
-		}
+		go r.read(group)
 	}
 }
 
-// add adds a request. If it returns true, the caller starts a goroutine of run.
-func (r *rowReads) add(one *rowRead) (start bool) {
+// next takes the oldest requests, at most rowsPerRead. If there is none, run ends.
+func (r *rowReads) next() []*rowRead {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiting = append(r.waiting, one)
-	if r.running >= rowReadsInFlight || r.gathering {
-		return false
-	}
-	r.running++
-	return true
-}
-
-// next takes the oldest requests, at most rowsPerRead. If it returns none, the calling goroutine of run ends. Its
-// parameter gathers is the last result of r.gathers, or false.
-func (r *rowReads) next(gathers bool) []*rowRead {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.waiting) == 0 || r.gathering && !gathers {
-		r.running--
-		r.gathering = r.gathering && !gathers
-		return nil
-	}
 	n := min(len(r.waiting), rowsPerRead)
 	group := slices.Clone(r.waiting[:n])
 	r.waiting = slices.Delete(r.waiting, 0, n)
+	r.running = n > 0
 	return group
 }
 
-// gathers reports whether a goroutine of run, which has read n rows, waits for gatherPause before its next query.
-func (r *rowReads) gathers(already bool, n int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.gathering && !already { // another goroutine does
-		return false
+// read answers a group and removes its token from inFlight.
+func (r *rowReads) read(group []*rowRead) {
+	if one := group[0]; len(group) == 1 {
+		one.order, one.err = r.rows.Order(r.reads.next(), one.id)
+	} else {
+		r.readSeveral(group)
 	}
-	r.gathering = n >= busyRead && n < rowsPerRead/2
-	return r.gathering
+	<-r.inFlight
+	for _, one := range group {
+		close(one.done)
+	}
 }
 
-// read sets the results of a group.
-func (r *rowReads) read(group []*rowRead) {
-	if len(group) == 1 {
-		group[0].order, group[0].err = r.rows.Order(r.reads.next(), group[0].id)
-		return
-	}
+func (r *rowReads) readSeveral(group []*rowRead) {
 	ids := make([]sale.OrderID, len(group))
 	for i, one := range group {
 		ids[i] = one.id

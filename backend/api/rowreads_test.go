@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -17,7 +18,7 @@ import (
 // slowRows answers each query after a second of the fake clock. Order n has the buyer "b"; odd orders are not rows.
 type slowRows struct {
 	mu       sync.Mutex
-	queries  int
+	groups   [][]sale.OrderID // of each query
 	inFlight int
 	most     int
 	err      error
@@ -33,7 +34,7 @@ func (r *slowRows) Order(ctx context.Context, id sale.OrderID) (sale.Order, erro
 
 func (r *slowRows) OrdersByID(_ context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
 	r.mu.Lock()
-	r.queries++
+	r.groups = append(r.groups, slices.Clone(ids))
 	r.inFlight++
 	r.most = max(r.most, r.inFlight)
 	r.mu.Unlock()
@@ -54,7 +55,7 @@ func (r *slowRows) OrdersByID(_ context.Context, ids []sale.OrderID) (map[sale.O
 func TestStatusQueriesShareSQL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &slowRows{}
-		reads := &rowReads{rows: rows, reads: &deadlines{timeout: time.Minute}}
+		reads := newRowReads(rows, &deadlines{timeout: time.Minute})
 		const n = 200
 		var wg sync.WaitGroup
 		for i := range n {
@@ -69,8 +70,8 @@ func TestStatusQueriesShareSQL(t *testing.T) {
 		}
 		wg.Wait()
 		<-time.After(gatherPause) // of the fake clock: run ends
-		if want := rowReadsInFlight + (n-rowReadsInFlight+rowsPerRead-1)/rowsPerRead; rows.queries > want {
-			t.Errorf("%d queries for %d requests, want %d", rows.queries, n, want)
+		if want := rowReadsInFlight + (n-rowReadsInFlight+rowsPerRead-1)/rowsPerRead; len(rows.groups) > want {
+			t.Errorf("%d queries for %d requests, want %d", len(rows.groups), n, want)
 		}
 		if rows.most > rowReadsInFlight {
 			t.Errorf("%d queries in flight", rows.most)
@@ -82,7 +83,7 @@ func TestStatusQueriesShareSQL(t *testing.T) {
 func TestStatusQueriesShareErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &slowRows{err: sale.ErrUnavailable}
-		reads := &rowReads{rows: rows, reads: &deadlines{timeout: time.Minute}}
+		reads := newRowReads(rows, &deadlines{timeout: time.Minute})
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
@@ -99,7 +100,7 @@ func TestStatusQueriesShareErrors(t *testing.T) {
 // A request ends at its deadline, and the others of its query get their rows.
 func TestStatusQueryEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reads := &rowReads{rows: &slowRows{}, reads: &deadlines{timeout: time.Minute}}
+		reads := newRowReads(&slowRows{}, &deadlines{timeout: time.Minute})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		var wg sync.WaitGroup
@@ -118,111 +119,88 @@ func TestStatusQueryEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
-// gatherer is one goroutine of run.
-type gatherer struct {
-	group   []*rowRead
-	gathers bool
-}
-
-// Every request is in exactly one group, oldest first, in any interleaving of goroutines. At most rowReadsInFlight
-// groups are in flight, and a goroutine runs while a request waits.
+// Every request is in exactly one query, oldest first, for any times of arrival.
 func TestEveryStatusQueryIsInOneGroup(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		reads := &rowReads{}
-		var goroutines []*gatherer
-		added, taken := 0, 0
-		next := func(one *gatherer) {
-			one.group = reads.next(one.gathers)
-			if len(one.group) == 0 {
-				goroutines = slices.DeleteFunc(goroutines, func(o *gatherer) bool { return o == one })
+	rapid.Check(t, func(rt *rapid.T) {
+		pauses := rapid.SliceOfN(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 1, 300, 1500}), 1, 300).Draw(rt, "milliseconds")
+		rows := &slowRows{}
+		var wrong []string
+		synctest.Test(t, func(t *testing.T) {
+			reads := newRowReads(rows, &deadlines{timeout: time.Hour})
+			var wg sync.WaitGroup
+			for i, pause := range pauses {
+				<-time.After(time.Duration(pause) * time.Millisecond) // of the fake clock
+				wg.Go(func() {
+					id := sale.OrderID(2*i + 2)
+					if o, err := reads.Order(t.Context(), id); err != nil || o.ID != id {
+						rows.mu.Lock()
+						wrong = append(wrong, fmt.Sprint(id, o, err))
+						rows.mu.Unlock()
+					}
+				})
+				synctest.Wait()
 			}
-			if len(one.group) > rowsPerRead {
-				t.Fatalf("a group of %d requests", len(one.group))
-			}
-			for _, request := range one.group {
-				if request.id != sale.OrderID(taken) {
-					t.Fatalf("request %d was taken, want %d", request.id, taken)
+			wg.Wait()
+			<-time.After(gatherPause) // of the fake clock: run ends
+		})
+		n := 0
+		for _, group := range rows.groups {
+			for _, id := range group {
+				if n++; id != sale.OrderID(2*n) {
+					rt.Fatalf("query for order %d, want %d", id, 2*n)
 				}
-				taken++
+			}
+			if len(group) > rowsPerRead {
+				rt.Fatalf("a query for %d rows", len(group))
 			}
 		}
-		steps := rapid.IntRange(1, 300).Draw(t, "steps")
-		for range steps {
-			if len(goroutines) == 0 || rapid.Bool().Draw(t, "add") {
-				for range rapid.SampledFrom([]int{1, 1, 5, 20, 80}).Draw(t, "requests") {
-					if reads.add(&rowRead{id: sale.OrderID(added)}) {
-						goroutines = append(goroutines, &gatherer{})
-					}
-					added++
-				}
-			} else {
-				one := rapid.SampledFrom(goroutines).Draw(t, "goroutine")
-				if len(one.group) > 0 {
-					one.gathers = reads.gathers(one.gathers, len(one.group))
-					one.group = nil
-				}
-				if !one.gathers || rapid.Bool().Draw(t, "the pause ends") {
-					next(one)
-				}
-			}
-			if len(goroutines) > rowReadsInFlight || len(goroutines) != reads.running {
-				t.Fatalf("%d goroutines, counted as %d", len(goroutines), reads.running)
-			}
-			if waiting := len(reads.waiting); waiting != added-taken || waiting > 0 && len(goroutines) == 0 {
-				t.Fatalf("%d requests wait, %d were added and %d taken, %d goroutines", waiting, added, taken, len(goroutines))
-			}
+		if len(wrong) > 0 || n != len(pauses) || rows.most > rowReadsInFlight {
+			rt.Fatalf("%d requests were read, want %d; %d queries in flight; wrong: %v", n, len(pauses), rows.most, wrong)
 		}
 	})
 }
 
-// While a goroutine gathers, no request starts another one, and the others end.
-func TestOneGoroutineGathersAlone(t *testing.T) {
-	reads := &rowReads{}
-	add := func(n int) (starts int) {
-		for range n {
-			if reads.add(&rowRead{}) {
-				starts++
+// While a query for a few rows runs, and for a pause after it, further requests are gathered. Few requests and large
+// groups do not wait.
+func TestRequestsAreGatheredUnderLoad(t *testing.T) {
+	for n, gathers := range map[int]bool{1: false, 3: false, 4: true, 31: true, 32: false, 64: false} {
+		synctest.Test(t, func(t *testing.T) {
+			rows := &slowRows{}
+			reads := newRowReads(rows, &deadlines{timeout: time.Hour})
+			var wg sync.WaitGroup
+			request := func(count int) {
+				for range count {
+					wg.Go(func() { _, _ = reads.Order(t.Context(), 2) })
+					synctest.Wait()
+				}
 			}
-		}
-		return starts
-	}
-	if starts := add(5); starts != rowReadsInFlight {
-		t.Fatalf("%d goroutines started", starts)
-	}
-	if !reads.gathers(false, len(reads.next(false))) {
-		t.Fatal("after a group of 5 the goroutine does not pause")
-	}
-	if starts := add(6); starts != 0 {
-		t.Errorf("%d goroutines started while one gathers", starts)
-	}
-	if reads.gathers(false, 5) {
-		t.Error("a second goroutine gathers")
-	}
-	for range rowReadsInFlight - 1 {
-		if got := reads.next(false); len(got) != 0 {
-			t.Errorf("another goroutine took %d requests", len(got))
-		}
-	}
-	if got := reads.next(true); len(got) != 6 {
-		t.Errorf("the goroutine gathered %d requests, want 6", len(got))
-	}
-	if reads.gathers(true, 3) {
-		t.Error("the goroutine pauses after a group of 3")
-	}
-	if starts := add(1); starts != 1 {
-		t.Error("no second goroutine starts after the gathering")
-	}
-}
-
-// Few requests and groups of half the size do not pause.
-func TestPauseDependsOnTheGroup(t *testing.T) {
-	for n, want := range map[int]bool{1: false, 3: false, 4: true, 31: true, 32: false, 64: false} {
-		reads := &rowReads{}
-		for range n {
-			reads.add(&rowRead{})
-		}
-		if got := reads.gathers(false, len(reads.next(false))); got != want {
-			t.Errorf("after a group of %d: pause %v", n, got)
-		}
+			wantQueries := func(when string, want int) {
+				t.Helper()
+				synctest.Wait()
+				rows.mu.Lock()
+				defer rows.mu.Unlock()
+				if len(rows.groups) != want {
+					t.Errorf("group of %d: %d queries %s, want %d", n, len(rows.groups), when, want)
+				}
+			}
+			request(rowReadsInFlight)
+			request(n)                                   // wait for one of the queries
+			<-time.After(time.Second + time.Millisecond) // of the fake clock, like all below
+			wantQueries("after the first ones", rowReadsInFlight+1)
+			request(1)
+			request(1)
+			if !gathers {
+				wantQueries("while the group is read", rowReadsInFlight+3)
+				wg.Wait()
+			} else {
+				wantQueries("while the group is read", rowReadsInFlight+1)
+				<-time.After(time.Second - time.Millisecond) // the pause begins
+				wantQueries("during the pause", rowReadsInFlight+1)
+				<-time.After(gatherPause)
+				wantQueries("after the pause", rowReadsInFlight+2)
+				wg.Wait()
+			}
+			<-time.After(gatherPause) // run ends
+		})
 	}
 }
