@@ -86,15 +86,13 @@ func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 	if cfg.OnChange == nil {
 		cfg.OnChange = func() {}
 	}
-	var err error
-	scheme, _, _ := strings.Cut(databaseURL, ":")
-	switch scheme {
-	case "postgres", "postgresql":
-		db.engine, err = openPostgres(ctx, databaseURL, db.timeout, cfg)
-	case "sqlite":
-		db.engine, err = openSQLite(ctx, databaseURL, db.timeout, cfg)
-	default:
-		err = &URLError{"must begin with postgres:// or sqlite:"}
+	postgres, err := isPostgres(databaseURL)
+	open := openSQLite
+	if postgres {
+		open = openPostgres
+	}
+	if err == nil {
+		db.engine, err = open(ctx, databaseURL, db.timeout, cfg)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store: open: %w", err)
@@ -104,17 +102,26 @@ func Open(ctx context.Context, databaseURL string, cfg Config) (*DB, error) {
 }
 
 // CheckURL returns a *URLError if a database URL is malformed. It does not connect.
-func CheckURL(databaseURL string) (err error) {
-	scheme, _, _ := strings.Cut(databaseURL, ":")
-	switch scheme {
-	case "postgres", "postgresql":
+func CheckURL(databaseURL string) error {
+	postgres, err := isPostgres(databaseURL)
+	switch {
+	case postgres:
 		_, err = postgresConfig(databaseURL, defaultTimeout)
-	case "sqlite":
+	case err == nil:
 		_, err = sqlitePath(databaseURL)
-	default:
-		err = &URLError{"must begin with postgres:// or sqlite:"}
 	}
 	return err
+}
+
+// isPostgres reports whether a database URL is that of PostgreSQL, otherwise of SQLite, by its scheme.
+func isPostgres(databaseURL string) (bool, error) {
+	switch scheme, _, _ := strings.Cut(databaseURL, ":"); scheme {
+	case "postgres", "postgresql":
+		return true, nil
+	case "sqlite":
+		return false, nil
+	}
+	return false, &URLError{"must begin with postgres:// or sqlite:"}
 }
 
 // Dialect returns the SQL of the engine; see Conn.

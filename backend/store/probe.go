@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 )
 
 // Probe returns nil if the database at databaseURL runs a statement and accepts writes; for SQLite, if its file can be
@@ -12,18 +11,15 @@ import (
 func Probe(ctx context.Context, databaseURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
-	var err error
-	scheme, _, _ := strings.Cut(databaseURL, ":")
-	switch scheme {
-	case "postgres", "postgresql":
+	postgres, err := isPostgres(databaseURL)
+	switch {
+	case postgres:
 		err = probePostgres(ctx, databaseURL)
-	case "sqlite":
+	case err == nil:
 		var path string
 		if path, err = sqlitePath(databaseURL); err == nil {
 			err = checkFile(path)
 		}
-	default:
-		err = &URLError{"must begin with postgres:// or sqlite:"}
 	}
 	if err != nil {
 		return fmt.Errorf("store: probe: %w", err)

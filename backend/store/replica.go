@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,7 +38,7 @@ func NewReplica(primary *DB, databaseURL string, log *slog.Logger) (*Replica, er
 	if !primary.Dialect().postgres {
 		return nil, &URLError{"a replica requires --database to be PostgreSQL"}
 	}
-	if scheme, _, _ := strings.Cut(databaseURL, ":"); scheme != "postgres" && scheme != "postgresql" {
+	if postgres, _ := isPostgres(databaseURL); !postgres {
 		return nil, &URLError{"must begin with postgres://"}
 	}
 	engine, _, err := connectPostgres(context.Background(), databaseURL, replicaTimeout, nil)
