@@ -47,7 +47,11 @@ func (s *Stores) pingRedis(ctx context.Context) error {
 			}
 			unavailable = slices.DeleteFunc(unavailable, func(shard int) bool { return shard == int(r.shard) })
 			if enough == nil {
-				enough = time.After(shardWait)
+				wait := shardWait
+				if end, bounded := ctx.Deadline(); bounded { // after it, the response of this shard would be lost
+					wait = min(wait, time.Until(end)/2)
+				}
+				enough = time.After(wait)
 			}
 		case <-enough:
 			return &httpserver.Degraded{Shards: unavailable}
