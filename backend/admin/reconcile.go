@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,8 @@ import (
 func (s *Service) Known(id string) bool {
 	s.knownMu.RLock()
 	defer s.knownMu.RUnlock()
-	return s.known == nil || s.known[id]
+	_, known := s.known[id]
+	return known || !s.read
 }
 
 // Archived reports from memory whether a sale is archived. Such a sale is closed and not in Redis.
@@ -30,13 +32,13 @@ func (s *Service) Archived(id string) bool {
 }
 
 // SpreadSales returns the sales with several segments, as of the last read of SQL, that are open or open soon, or are
-// paused.
+// paused, by id.
 func (s *Service) SpreadSales(at time.Time) (open []spread.Sale) {
 	return s.spreadSales(func(def sale.Sale) bool { return !ended(def, at) && def.OpensAt.Before(at.Add(refillAhead)) })
 }
 
 // EndedSpreadSales returns the sales with several segments, as of the last read of SQL, that have ended and are not
-// archived.
+// archived, by id.
 func (s *Service) EndedSpreadSales(at time.Time) []spread.Sale {
 	return s.spreadSales(func(def sale.Sale) bool { return ended(def, at) })
 }
@@ -44,11 +46,12 @@ func (s *Service) EndedSpreadSales(at time.Time) []spread.Sale {
 func (s *Service) spreadSales(selects func(sale.Sale) bool) (selected []spread.Sale) {
 	s.knownMu.RLock()
 	defer s.knownMu.RUnlock()
-	for _, def := range s.spread {
-		if selects(def) {
+	for _, def := range s.known {
+		if def.Spread > 1 && selects(def) {
 			selected = append(selected, spread.Sale{ID: def.ID, Spread: def.Spread})
 		}
 	}
+	slices.SortFunc(selected, func(a, b spread.Sale) int { return cmp.Compare(a.ID, b.ID) })
 	return selected
 }
 
@@ -101,12 +104,12 @@ func (s *Service) RunOnce(ctx context.Context) error {
 		}
 	}
 	s.knownMu.Lock()
-	s.known, s.archived, s.spread = make(map[string]bool, len(summaries)), map[string]bool{}, nil
-	for _, summary := range summaries {
-		s.addKnown(summary.Sale)
-	}
+	s.read, s.known, s.archived = true, make(map[string]sale.Sale, len(summaries)), map[string]bool{}
 	for _, created := range s.created {
-		s.addKnown(created)
+		s.known[created.ID] = created
+	}
+	for _, summary := range summaries {
+		s.known[summary.ID] = summary.Sale
 	}
 	for _, id := range archived {
 		s.archived[id] = true
@@ -118,16 +121,6 @@ func (s *Service) RunOnce(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// addKnown adds a sale in SQL to the known ones. s.knownMu is held.
-func (s *Service) addKnown(def sale.Sale) {
-	if def.Spread > 1 && !s.known[def.ID] {
-		s.spread = append(s.spread, def)
-	}
-	if s.known != nil {
-		s.known[def.ID] = true
-	}
 }
 
 // removeArchived removes the parts, which were just loaded, of sales that were archived since RunOnce read them, for

@@ -57,7 +57,7 @@ func (s *Service) create(ctx context.Context, wanted sale.Sale) (View, error) {
 	}
 	s.knownMu.Lock()
 	s.created = append(s.created, created)
-	s.addKnown(created)
+	s.known[created.ID] = created
 	s.knownMu.Unlock()
 	return s.applied(ctx, created, nil)
 }

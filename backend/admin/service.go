@@ -112,10 +112,10 @@ type Service struct {
 	counters *Counters
 
 	knownMu  sync.RWMutex
-	known    map[string]bool // sales in SQL at the last read, and those created since; nil: not read yet
-	archived map[string]bool // archived sales at the last read
-	spread   []sale.Sale     // sales with several segments that are not closed, at the last read, and those created since
-	created  []sale.Sale     // since the last read began; that read may lack them
+	read     bool                 // SQL was read
+	known    map[string]sale.Sale // sales in SQL at the last read that are not archived, and those created since
+	archived map[string]bool      // archived sales at the last read
+	created  []sale.Sale          // since the last read began; that read may lack them
 }
 
 // New returns a Service.
@@ -123,7 +123,7 @@ func New(cfg Config) *Service {
 	cfg.setDefaults()
 	return &Service{
 		store: cfg.Store, stock: cfg.Stock, dead: NewDeadLetters(cfg), practice: cfg.Practice, log: cfg.Log,
-		counters: cfg.Counters,
+		counters: cfg.Counters, known: map[string]sale.Sale{},
 	}
 }
 
