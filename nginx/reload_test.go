@@ -3,10 +3,12 @@ package nginx
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -121,7 +123,7 @@ func reloadAnnouncesTheEndOfBusyConnections(t *testing.T, f *variant) {
 func (e *edge) reloadSlowly(handedOver func()) (inTime bool) {
 	e.t.Helper()
 	master, old := e.master(), e.allWorkers()
-	if err := e.cfg.Reload(e.t.Context()); err != nil {
+	if err := master.Signal(syscall.SIGHUP); err != nil { // Reload would wait until the old ones are ending
 		e.t.Fatal(err)
 	}
 	isNew := func(pid int) bool { return !slices.Contains(old, pid) }
@@ -167,5 +169,24 @@ func TestWorkerIsReplacedByALaterConfiguration(t *testing.T) {
 	`)
 	if want := "0 0 1 1"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// After a reload no new connection gets the previous policy.
+func TestReloadReturnsWhenThePolicyApplies(t *testing.T) {
+	t.Parallel()
+	e := startEdge(t, open, nil)
+	for i := range 5 {
+		name := fmt.Sprint("policy-", i)
+		e.writePolicy(`return { rules = { { name = "` + name + `", key = "ip", rate = "1000r/s", burst = 1000 } } }`)
+		if err := e.cfg.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			e.transport.CloseIdleConnections()
+			if got := e.do("GET", "/").header.Get("RateLimit-Policy"); !strings.HasPrefix(got, `"`+name+`"`) {
+				t.Fatalf("the policy after reload %d: %q", i, got)
+			}
+		}
 	}
 }

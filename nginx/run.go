@@ -1,6 +1,7 @@
 package nginx
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -132,7 +133,8 @@ func (c Config) prepare(ctx context.Context) (*prefix, binary, error) {
 }
 
 // Reload makes the edge in Prefix apply changes of its files and its policy; its flags stay. Requests in progress are
-// completed, and connections end: see docs/edge.md. It checks first: an ErrConfig changes nothing. It uses Prefix,
+// completed, and connections end: see docs/edge.md. It checks first: an ErrConfig changes nothing. It returns when only
+// workers with the changes accept connections; on systems other than Linux it does not wait for them. It uses Prefix,
 // Binary and Secret only.
 func (c Config) Reload(ctx context.Context) error {
 	if c.Prefix == "" {
@@ -155,10 +157,56 @@ func (c Config) Reload(ctx context.Context) error {
 	if err := check(ctx, bin, p, secret); err != nil {
 		return err
 	}
+	old, unknown := childrenOf(master.Pid)
 	if err := master.Signal(syscall.SIGHUP); err != nil {
 		return fmt.Errorf("edge: reload: %w", err)
 	}
-	return nil
+	if unknown != nil {
+		return nil
+	}
+	return awaitReload(ctx, master.Pid, old)
+}
+
+// reloadTime bounds the time in which nginx replaces its workers. It takes a fraction of a second on an idle machine.
+const reloadTime = 30 * time.Second
+
+// awaitReload waits until a master has new workers and none of its old children accepts connections.
+func awaitReload(ctx context.Context, master int, old []string) error {
+	limited, cancel := context.WithTimeout(ctx, reloadTime)
+	defer cancel()
+	poll := time.NewTicker(pidPoll)
+	defer poll.Stop()
+	for {
+		now, err := childrenOf(master)
+		if err != nil {
+			return fmt.Errorf("edge: reload: nginx has ended: %w", err)
+		}
+		accepting := slices.DeleteFunc(now, func(pid string) bool { return !accepts(pid) })
+		isOld := func(pid string) bool { return slices.Contains(old, pid) }
+		if len(accepting) > 0 && !slices.ContainsFunc(accepting, isOld) {
+			return nil
+		}
+		select {
+		case <-poll.C:
+		case <-limited.Done():
+			return cmp.Or(ctx.Err(), errNotReloaded)
+		}
+	}
+}
+
+var errNotReloaded = fmt.Errorf("edge: reload: nginx has not replaced its workers within %s: see its log", reloadTime)
+
+// childrenOf returns the process ids of a process's children. Only Linux has this file.
+func childrenOf(pid int) ([]string, error) {
+	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	return strings.Fields(string(list)), err
+}
+
+// accepts reports whether a process is a worker of nginx that accepts connections. A worker changes its title before it
+// stops.
+func accepts(pid string) bool {
+	title, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+	return bytes.HasPrefix(title, []byte("nginx: worker process")) && !bytes.Contains(title, []byte("shutting down"))
 }
 
 // RunningPolicy returns the policy file of the edge in Prefix, which Reload applies, and whether the edge has a
@@ -283,7 +331,7 @@ func environment(secret string) []string {
 	return append(env, "SLUICE_TOKEN_SECRET="+secret)
 }
 
-// pidPoll is the interval at which the start of nginx is polled.
+// pidPoll is the interval at which the start and the reload of nginx are polled.
 const pidPoll = 20 * time.Millisecond
 
 // serve runs the master until it ends or ctx is done, and then stops it. The master has a process group of its own: an
