@@ -187,3 +187,43 @@ func TestEdgeKeepsKeysWithoutItsMirror(t *testing.T) {
 		t.Errorf("a token of a known key: %d", got.status)
 	}
 }
+
+// A file of keys that cannot be read is logged once, and again after it has been read in between.
+func TestUnreadableKeysAreLoggedOnce(t *testing.T) {
+	server, stop := startLua(t, "1m")
+	defer stop()
+	got := server.run(t, `
+		local follow = require "sluice.token.follow"
+		local log, errors = ngx.log, {}
+		ngx.log = function(level, ...)
+			if level == ngx.ERR then
+				errors[#errors + 1] = #errors .. " " .. table.concat { ... }
+			end
+		end
+		local path = os.tmpname()
+		local function write(text)
+			local file = io.open(path, "w")
+			file:write(text)
+			file:close()
+		end
+		write "first"
+		follow.init(nil, path, "/none.sock")
+		local read = follow.init_worker -- it reads the file
+		os.remove(path)
+		read() read() read()
+		write "first"
+		read()
+		os.remove(path)
+		read() read()
+		write "second"
+		read() read()
+		os.remove(path)
+		ngx.log = log
+		return (table.concat(errors, "\n"):gsub(path, "PATH"))
+	`)
+	const problem = "token keys are invalid, keeping the previous ones: "
+	if want := "0 " + problem + "PATH: No such file or directory\n1 " + problem + "PATH: No such file or directory\n2 " +
+		problem + "not a JSON object in UTF-8 without repeated names"; got != want {
+		t.Errorf("the log has\n%s\nwant\n%s", got, want)
+	}
+}

@@ -17,7 +17,8 @@ local PAUSE = 1 -- seconds without a call after one that failed
 local CONNECT, SEND, READ = 500, 500, 4000 -- ms
 
 local secret, path, socket
-local text -- of the keys in use
+local text -- of the file as it was read last
+local fault -- why the file could not be read, as the log has it; nil: it was read
 
 local calling, quiet_until, waiting = false, 0, 0
 local ended -- a semaphore: the call has ended
@@ -33,7 +34,9 @@ end
 -- read() -> whether the file has other keys, which are in use from now on
 local function read()
   local now, err = keys.text(path)
-  if now == text then
+  local before = fault
+  fault = not now and err or nil
+  if now == text or fault and fault == before then
     return false
   end
   local list, by
