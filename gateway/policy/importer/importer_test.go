@@ -196,6 +196,30 @@ func TestImportNotesTheDefaultRealIPHeader(t *testing.T) {
 	}
 }
 
+// Notes repeat text of the file, which may be long. They take what the rules and proxies of the policy leave.
+func TestImportWritesNoPolicyThatIsTooLargeForItsNotes(t *testing.T) {
+	const limit = "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s; limit_req zone=a;\n"
+	var proxies strings.Builder
+	for i := range policy.MaxProxies {
+		fmt.Fprintf(&proxies, "set_real_ip_from 2001:db8:%x:1111:2222:3333:4444:5555;\n", i)
+	}
+	long := strings.Repeat("é", 1000)
+	for name, text := range map[string]string{
+		"long notes":  limit + strings.Repeat("deny "+long+";\n", policy.MaxRules),
+		"a long rule": limit + "location = /a/" + long + " { limit_req zone=a; }",
+		"many proxies": limit + proxies.String() +
+			strings.Repeat("deny "+long+";\nlimit_conn "+long+" 1;\n", policy.MaxRules),
+	} {
+		got := importText(t, "a.conf", text)
+		if p, err := policy.Parse("a.lua", []byte(got)); err != nil || len(p.Rules) != 1 {
+			t.Errorf("%s: %v in %d bytes:\n%.500s", name, err, len(got), got)
+		}
+		if !strings.Contains(got, "a.conf:2: not converted: ") && name != "many proxies" {
+			t.Errorf("%s: the policy lacks the first note:\n%.500s", name, got)
+		}
+	}
+}
+
 // A configuration that was copied from its machine lacks files such as mime.types.
 func TestImportNotesIncludedFilesThatDoNotExist(t *testing.T) {
 	got := importText(t, "a.conf", "include /none/mime.types; limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\n"+

@@ -10,23 +10,35 @@ import (
 	"sluice/gateway/policy"
 )
 
-// maxNotes bounds the notes in a policy. More could exceed policy.MaxSize, such as one for each line of a block list.
-const maxNotes = 100
+// Bounds of the comments in a policy, which must not exceed policy.MaxSize: a block list has a note for each line.
+const (
+	maxNotes   = 100
+	maxComment = 400 // bytes
+)
 
-// Policy returns the text of the policy that was converted from the file at path. The first notes are comments in it.
+// Policy returns the text of the policy that was converted from the file at path. It has the first notes as comments,
+// if there is room.
 func (r *Result) Policy(path string) []byte {
+	content := r.content()
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "-- Converted from %s. Before use:\n", comment(filepath.Base(path)))
 	b.WriteString("--   sluice policy check FILE\n--   sluice policy replay LOG --policy FILE\n")
 	if len(r.Notes) > 0 {
 		b.WriteString("-- Without equivalent, or with another meaning:\n")
-		for _, n := range r.Notes[:min(len(r.Notes), maxNotes)] {
-			fmt.Fprintf(&b, "--   %s\n", comment(n.Error()))
-		}
-		if more := len(r.Notes) - maxNotes; more > 0 {
-			fmt.Fprintf(&b, "--   and %d more, which sluice policy import prints\n", more)
-		}
 	}
+	for i, n := range r.Notes {
+		if i == maxNotes || b.Len()+len(content)+2*maxComment > policy.MaxSize {
+			fmt.Fprintf(&b, "--   and %d more, which sluice policy import prints\n", len(r.Notes)-i)
+			break
+		}
+		fmt.Fprintf(&b, "--   %s\n", comment(n.Error()))
+	}
+	return append(b.Bytes(), content...)
+}
+
+// content returns the policy without the comments above it.
+func (r *Result) content() []byte {
+	var b bytes.Buffer
 	b.WriteString("\nreturn {\n")
 	if len(r.TrustedProxies) > 0 {
 		b.WriteString("  trusted_proxies = {\n")
@@ -76,5 +88,11 @@ func quote(s string) string {
 	return `"` + strings.NewReplacer(`"`, "?", `\`, "?").Replace(ascii.ReplaceControls(s, '?')) + `"`
 }
 
-// comment returns text that ends within its line.
-func comment(s string) string { return ascii.ReplaceControls(strings.ToValidUTF8(s, "?"), ' ') }
+// comment returns text that ends within its line. It cuts long text.
+func comment(s string) string {
+	s = ascii.ReplaceControls(strings.ToValidUTF8(s, "?"), ' ')
+	if len(s) > maxComment {
+		s = strings.ToValidUTF8(s[:maxComment-len("...")], "") + "..."
+	}
+	return s
+}
