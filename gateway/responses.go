@@ -20,7 +20,7 @@ var (
 	bodyUnauthorized = problem.New(problem.Unauthorized, "A valid token is required.").Body()
 	bodyNotFound     = problem.New(problem.NotFound, "Not found.").Body()
 	bodyNotAllowed   = problem.New(problem.MethodNotAllowed, "This method is not allowed here.").Body()
-	bodyTooLarge     = problem.New(problem.BodyTooLarge, "The request body is too large.").Body()
+	bodyTooLarge     = problem.New(problem.BodyTooLarge, "The request body exceeds 16 KiB.").Body()
 	bodyHeadTooLarge = problem.New(problem.HeaderTooLarge, "The request line and headers are too large.").Body()
 	bodyInternal     = problem.New(problem.Internal, "Something went wrong here.").Body()
 	bodyUnavailable  = problem.New(problem.Unavailable, "The service is busy. Please try again in a moment.").Body()

@@ -20,7 +20,7 @@ var problems = map[int]struct {
 	401: {problem.Unauthorized, "A valid token is required."},
 	404: {problem.NotFound, "Not found."},
 	405: {problem.MethodNotAllowed, "This method is not allowed here."},
-	413: {problem.BodyTooLarge, "The request body is too large."},
+	413: {problem.BodyTooLarge, "The request body exceeds 16 KiB."},
 	429: {problem.RateLimited, `Too many requests: the policy "%s" allows no more right now.`},
 	431: {problem.HeaderTooLarge, "The request line and headers are too large."},
 	500: {problem.Internal, "Something went wrong here."},
