@@ -104,6 +104,19 @@ func TestRunBeginsTheWaitForAllClients(t *testing.T) {
 	}
 }
 
+// A server of a cluster that fails does not keep the wait of the others from its begin.
+func TestRunBeginsTheWaitOfAllServersThatAnswer(t *testing.T) {
+	server := testenv.StartRedis(t).Client()
+	if err := server.Set(t.Context(), "sluice:limit:{0}:start", "not a hash", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	fleetlimit.NewClient(server, fleetlimit.Now).Begin(t.Context())
+	names, err := server.Keys(t.Context(), "sluice:limit:*:start").Result()
+	if err != nil || len(names) != 16 {
+		t.Errorf("the keys are %v, %v, want the start of each of 16 tags", names, err)
+	}
+}
+
 func TestFleetSharesTheBurst(t *testing.T) {
 	server := testenv.StartRedis(t).Client()
 	r := fleetlimit.NewRule("buy", 1, 3_600_000_000, 9) // one an hour
