@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -65,7 +67,7 @@ func (p *program) addHelpers(ctx context.Context, h *edgeHelpers, flags edgeFlag
 	}
 	h.ends = append(h.ends, closeFleet)
 	if fleet != nil {
-		leases, err := fleetlimit.Serve(fleet, p.logger())
+		leases, err := fleetlimit.Serve(fleet, p.logger(), cmp.Or(h.cfg.Workers, runtime.NumCPU()))
 		if err != nil {
 			return err
 		}

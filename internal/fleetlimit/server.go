@@ -25,20 +25,25 @@ type Server struct {
 	client *Client
 	log    *slog.Logger
 	socket *unixsocket.Socket
+	conns  int // served at a time
 }
 
 const (
-	maxConns    = 8192 // concurrent connections, twice those that 1024 workers keep idle
 	idleTimeout = time.Minute
+	maxLine     = 8 << 10 // bytes; a return of as many segments as a bucket can have takes less than half of them
 )
 
-// Serve opens the socket of a server. The client's clock must be Now.
-func Serve(client *Client, log *slog.Logger) (*Server, error) {
+// connsFor returns how many connections are served at a time, so that not any user of the machine can take all files of
+// the process. A worker keeps at most four idle ones, and a reload has twice the workers for a moment.
+func connsFor(workers int) int { return max(512, 16*workers) }
+
+// Serve opens the socket of a server for this number of workers. The client's clock must be Now.
+func Serve(client *Client, log *slog.Logger, workers int) (*Server, error) {
 	socket, err := unixsocket.Listen("sluice-fleet-", "lease.sock")
 	if err != nil {
 		return nil, fmt.Errorf("fleet limit: %w", err)
 	}
-	return &Server{client, log, socket}, nil
+	return &Server{client, log, socket, connsFor(workers)}, nil
 }
 
 // Socket is the path of the socket.
@@ -49,13 +54,13 @@ func (s *Server) Close() { s.socket.Close() }
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) {
-	s.socket.Serve(ctx, s.log, "accepting a worker that leases", maxConns, func(conn net.Conn) { s.serve(ctx, conn) })
+	s.socket.Serve(ctx, s.log, "accepting a worker that leases", s.conns, func(conn net.Conn) { s.serve(ctx, conn) })
 }
 
 func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	lines := bufio.NewScanner(conn)
-	lines.Buffer(nil, 64<<10)
+	lines.Buffer(nil, maxLine)
 	for {
 		_ = conn.SetDeadline(time.Now().Add(idleTimeout))
 		if !lines.Scan() {

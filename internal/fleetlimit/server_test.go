@@ -10,8 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The idle connections of all workers, of which an edge has at most 1024, leave room for those that lease: a connection
-// beyond maxConns waits for another one to end, and the worker stops leasing meanwhile.
+// The idle connections of all workers leave room for those that lease, also during a reload: a connection beyond the
+// limit waits for another one to end, and the worker stops leasing meanwhile. Other users of the machine can connect as
+// well, and each connection takes a file of the process.
 func TestIdleConnectionsOfAllWorkersFit(t *testing.T) {
 	text, err := os.ReadFile("../../lua/edge/sluice/fleet.lua")
 	if err != nil {
@@ -21,8 +22,14 @@ func TestIdleConnectionsOfAllWorkersFit(t *testing.T) {
 	if m == nil {
 		t.Fatal("fleet.lua has no POOL")
 	}
-	if pool, _ := strconv.Atoi(string(m[1])); 1024*pool >= maxConns {
-		t.Errorf("1024 workers keep %d connections, and the server accepts %d", 1024*pool, maxConns)
+	pool, _ := strconv.Atoi(string(m[1]))
+	for _, workers := range []int{1, 16, 32, 64, 1024} {
+		if kept := 2 * workers * pool; kept >= connsFor(workers) {
+			t.Errorf("%d workers keep %d connections, and the server serves %d", workers, kept, connsFor(workers))
+		}
+	}
+	if n := connsFor(16); n > 512 {
+		t.Errorf("the server serves %d connections for 16 workers", n)
 	}
 }
 

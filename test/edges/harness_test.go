@@ -174,7 +174,7 @@ func startNginx(t *testing.T, o options, answer http.HandlerFunc) *edge {
 // serveLeases serves limits of the fleet to nginx until the test ends, and returns the path of the socket.
 func serveLeases(t *testing.T, fleet *fleetlimit.Client) (socket string) {
 	t.Helper()
-	leases, err := fleetlimit.Serve(fleet, slog.New(slog.DiscardHandler))
+	leases, err := fleetlimit.Serve(fleet, slog.New(slog.DiscardHandler), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
