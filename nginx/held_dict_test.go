@@ -164,20 +164,29 @@ func TestWorkerWithoutBucketsRejectsAndRecovers(t *testing.T) {
 
 // A worker that is killed while it makes the table of buckets does not reduce the memory of the next one.
 func TestWorkerKilledWhileItMakesTheBuckets(t *testing.T) {
-	root := copied(t)
-	rewrite(t, filepath.Join(root, "lua/edge/sluice/accel/zone.lua"), "  fill(", `
+	for when, text := range map[string]string{
+		"before the allocation": "  local p = C.sluice_slab_alloc(pool, size)", "after it": "  local address = tonumber(cast",
+		"before the end": "  fill(",
+	} {
+		t.Run(when, func(t *testing.T) {
+			root := copied(t)
+			rewrite(t, filepath.Join(root, "lua/edge/sluice/accel/zone.lua"), text, `
   if ngx.shared.sluice_counters:add("killed", 1) then
-    ffi.fill(p, 65536, 127) -- a part of the table
+    if p then
+      ffi.fill(p, 65536, 127) -- a part of the table
+    end
     ffi.C.sluice_kill(ngx.worker.pid(), 9)
   end
-  fill(`)
-	e := startEdge(t, hourly, func(c *Config) { c.Root, c.Status = root, testenv.FreeAddress(t) })
-	if got := statuses(e.do("GET", "/"), e.do("GET", "/")); got != "200 429" {
-		t.Errorf("the verdicts are %s", got)
-	}
-	few := regexp.MustCompile(`(?s)\nsluice_edge_buckets \d{1,2}\n.*\nsluice_edge_bucket_capacity 14\d{5}\n`)
-	if text := e.metrics(); !few.MatchString(text) {
-		t.Errorf("the metrics do not match %s:\n%s", few, text)
+`+text)
+			e := startEdge(t, hourly, func(c *Config) { c.Root, c.Status = root, testenv.FreeAddress(t) })
+			if got := statuses(e.do("GET", "/"), e.do("GET", "/")); got != "200 429" {
+				t.Errorf("the verdicts are %s", got)
+			}
+			few := regexp.MustCompile(`(?s)\nsluice_edge_buckets \d{1,2}\n.*\nsluice_edge_bucket_capacity 14\d{5}\n`)
+			if text := e.metrics(); !few.MatchString(text) {
+				t.Errorf("the metrics do not match %s:\n%s", few, text)
+			}
+		})
 	}
 }
 

@@ -164,15 +164,23 @@ function _M.release(lock)
 end
 
 -- make_memory(lock, fill): allocates the memory, if there is room. Until it is filled, the address of the table has a
--- minus: a worker that is killed meanwhile leaves it to the next one.
+-- minus: a worker that is killed meanwhile leaves it to the next one. The address is stored before the memory is
+-- allocated: the pool allocates pages at the begin of its free memory, where it has allocated and freed one before.
 local function make_memory(lock, fill)
+  local pool = span(lock.dict)
   local size = floor((lock.dict:free_space() - RESERVE) / PAGE) * PAGE
-  local p = size > PAGE and C.sluice_slab_alloc(span(lock.dict), size) or nil
+  local page = size > PAGE and C.sluice_slab_alloc(pool, PAGE) or nil
+  if page == nil then
+    return
+  end
+  C.sluice_slab_free(pool, page)
+  lock.p.table = -tonumber(cast("uintptr_t", page))
+  local p = C.sluice_slab_alloc(pool, size)
+  local address = tonumber(cast("uintptr_t", p)) -- 0: there is no room in one piece
+  lock.p.table = -address
   if p == nil then
     return
   end
-  local address = tonumber(cast("uintptr_t", p))
-  lock.p.table = -address
   if C.sluice_madvise(p, size, REMOVE) ~= 0 then -- whole pages take no memory until they are written
     ffi.fill(p, size)
   end
