@@ -1,6 +1,12 @@
 package proxy
 
-import "sluice/gateway/internal/ascii"
+import (
+	"bytes"
+	"slices"
+	"strconv"
+
+	"sluice/gateway/internal/ascii"
+)
 
 // Content-Length, Transfer-Encoding and Host decide where a request ends and where it goes. The validator parses their
 // values itself, more strictly than those of other headers.
@@ -30,99 +36,63 @@ func (v *validator) inValue(c byte) {
 		v.endOfField()
 	case (c < ' ' && c != '\t') || c == 0x7f:
 		v.fault = MalformedHead
-	case v.field == otherField, v.field == trailerField:
-	case c == '\t': // nginx treats it as part of the value
-		v.fault = MalformedHead
-	case v.field == hostField:
-		switch {
-		case c == ' ':
-			if v.filled > 0 {
-				v.column = 1
-			}
-		case v.column > 0 || !v.inHost(c): // space inside the value
-			v.fault = MalformedHead
-		default:
-			v.filled++
-		}
-	case c == ' ':
-		if v.filled > 0 {
-			v.column = 1
-		}
-	case v.column > 0 || v.filled == len(v.value): // space inside the value, or longer than any valid one
-		v.fault = MalformedHead
-	default:
-		v.value[v.filled] = ascii.Lower(c)
-		v.filled++
+	case v.field != otherField && v.field != trailerField:
+		v.value = append(v.value, c)
 	}
 }
 
-// The parts of a Host value. While it is parsed, value[0] holds the previous byte and value[1] the part.
-const (
-	hostName = iota
-	hostLiteral
-	hostLiteralEnd
-	hostPort
-)
-
-// inHost reports whether c may follow in a Host value: a name or an address in brackets, with an optional port. Bytes
-// with a meaning elsewhere in a URI are rejected, and so are consecutive dots, as in nginx.
-func (v *validator) inHost(c byte) bool {
-	previous := v.value[0]
-	v.value[0] = c
-	switch v.value[1] {
-	case hostName:
-		switch {
-		case c == ':':
-			v.value[1] = hostPort
-			return v.filled > 1 || v.filled == 1 && previous != '.'
-		case c == '[':
-			v.value[1] = hostLiteral
-			return v.filled == 0
-		}
-		return isHostName(c) && !(c == '.' && previous == '.')
-	case hostLiteral:
-		if c == ']' {
-			v.value[1] = hostLiteralEnd
-			return v.filled > 1
-		}
-		return ascii.HexDigit(c) < 16 || c == ':' || c == '.' && previous != '.'
-	case hostLiteralEnd:
-		v.value[1] = hostPort
-		return c == ':'
-	}
-	return '0' <= c && c <= '9'
-}
-
-func isHostName(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_'
-}
+const maxDigits = 18 // of a Content-Length
 
 func (v *validator) endOfField() {
+	value := bytes.Trim(v.value, " ") // nginx treats a tab as part of the value, so it makes each of these invalid
+	valid := true
 	switch v.field {
 	case hostField:
-		if v.host || v.filled == 0 || v.filled == 1 && v.value[0] == '.' || v.value[1] == hostLiteral {
-			v.fault = MalformedHead
-		}
+		valid = !v.host && isHost(value)
 		v.host = true
 	case encodingField:
-		if v.chunked || v.http10 || string(v.value[:v.filled]) != "chunked" {
-			v.fault = MalformedHead
-		}
+		valid = !v.chunked && !v.http10 && ascii.EqualFold(value, "chunked")
 		v.chunked = true
 	case lengthField:
-		if v.length || v.filled == 0 || v.filled > 18 {
-			v.fault = MalformedHead
-			return
-		}
-		v.length = true
-		for _, c := range v.value[:v.filled] {
-			if c < '0' || c > '9' {
-				v.fault = MalformedHead
-				return
-			}
-			v.left = v.left*10 + int64(c-'0')
-		}
+		n, err := strconv.ParseUint(ascii.String(value), 10, 63)
+		valid = !v.length && err == nil && len(value) <= maxDigits
+		v.length, v.left = true, int64(n) //nolint:gosec // of 63 bits
 	}
+	if !valid {
+		v.fault = MalformedHead
+	}
+}
+
+// isHost reports whether a Host value is a name or an address in brackets, with an optional port. Bytes with a meaning
+// elsewhere in a URI are rejected, and so are consecutive dots and a single dot, as in nginx.
+func isHost(host []byte) bool {
+	name, port, isPart := host, []byte(nil), isNameByte
+	if inside, found := bytes.CutPrefix(host, []byte{'['}); found {
+		var closed bool
+		if name, port, closed = bytes.Cut(inside, []byte{']'}); !closed || len(port) > 0 && port[0] != ':' {
+			return false
+		}
+		isPart = isLiteralByte
+	} else if colon := bytes.IndexByte(host, ':'); colon >= 0 {
+		name, port = host[:colon], host[colon:]
+	}
+	isDot := len(name) == 1 && host[0] == '.'
+	if len(name) == 0 || isDot || !all(name, isPart) || bytes.Contains(name, []byte("..")) {
+		return false
+	}
+	return len(port) == 0 || all(port[1:], isDigit)
+}
+
+func isNameByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || isDigit(c) || c == '.' || c == '-' || c == '_'
+}
+
+func isLiteralByte(c byte) bool { return ascii.HexDigit(c) < 16 || c == ':' || c == '.' }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func all(text []byte, is func(byte) bool) bool {
+	return !slices.ContainsFunc(text, func(c byte) bool { return !is(c) })
 }
 
 // endOfHead checks the combination of the framing headers and selects the kind of body.

@@ -27,8 +27,7 @@ type validator struct {
 	column int                                // bytes of the current element
 	spaces int                                // spaces in the request line
 	name   [len("transfer-encoding") + 1]byte // of the header in lower case, or the method
-	value  [20]byte                           // without the white space around it
-	filled int                                // bytes of value
+	value  []byte                             // of a header that decides about the framing
 	field  field
 
 	isHead                        bool // the method is HEAD
@@ -83,7 +82,7 @@ const (
 )
 
 func (v *validator) start() {
-	*v = validator{fault: v.fault, requests: v.requests + 1}
+	*v = validator{fault: v.fault, requests: v.requests + 1, value: v.value[:0]}
 }
 
 // idle reports whether the client has sent nothing of the next request.
@@ -217,8 +216,7 @@ func (v *validator) step(c byte) {
 			v.fault = MalformedHead
 			return
 		}
-		v.field, v.state = v.framingField(), inValue
-		v.filled, v.value[0], v.value[1], v.column = 0, 0, 0, 0
+		v.field, v.state, v.value = v.framingField(), inValue, v.value[:0]
 	case inValue:
 		v.inValue(c)
 	case valueLF:
