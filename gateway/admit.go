@@ -40,9 +40,6 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	denied, refused := g.count(ctx, g.instant(), x)
 	switch {
 	case denied >= 0:
-		if denied < byIP { // the refusal does not depend on the buyer
-			x.buyer = ""
-		}
 		g.refuse(ctx, x, x.rules[denied], x.verdicts[denied])
 		return 0, false
 	case refused:
@@ -137,7 +134,11 @@ func (x *exchange) truncate(n, fleet int) {
 
 func (r *rule) isEnforced() bool { return r.Mode == policy.Enforce }
 
+// refuse answers a request that a rule refuses.
 func (g *Gateway) refuse(ctx *fasthttp.RequestCtx, x *exchange, r *rule, v limit.Verdict) {
+	if r.Key == policy.ByIP { // the refusal does not depend on the buyer
+		x.buyer = ""
+	}
 	if v.Full {
 		r.failed.Inc()
 		x.note("error", r, 0)

@@ -87,10 +87,8 @@ func (g *Gateway) overRateLimit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchan
 		x.truncate(byIP, 0)
 	}
 	i := g.table.Peek(g.instant(), x.checks, x.verdicts)
-	if i < byIP { // the refusal does not depend on the buyer
-		x.buyer = ""
-	}
 	if i < 0 {
+		x.buyer = ""
 		return false
 	}
 	g.refuse(ctx, x, x.rules[i], x.verdicts[i])

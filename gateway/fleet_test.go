@@ -133,3 +133,26 @@ func TestBuyerIsOneClientOfTheFleet(t *testing.T) {
 		mustHave(t, e.send(t, "GET", "/", "", bearerOf(t, buyer)), 429)
 	}
 }
+
+// A refusal by a rule of the fleet that counts by address does not depend on the buyer, and is logged without one.
+func TestFleetRefusalByAddressIsLoggedWithoutTheBuyer(t *testing.T) {
+	server := testenv.StartRedis(t)
+	server.TrustForLimits()
+	b := newBackend(t, nil)
+	log := &testenv.Buffer{}
+	e := serve(t, `return { rules = {
+		{ name = "all", key = "ip", rate = "1r/h", burst = 1, scope = "fleet", match = { path = "/a" } },
+		{ name = "buy", key = "token", rate = "1r/h", burst = 1, scope = "fleet", match = { path = "/b" } },
+		{ name = "plenty", key = "token", rate = "1r/h", burst = 9 },
+	} }`, []string{b.address()}, withRedis(t, server), func(c *Config) { c.AccessLog = log })
+	ann := bearerOf(t, "ann")
+	for _, c := range []struct{ path, rule, buyer string }{{"/a", "all", ""}, {"/b", "buy", "ann"}} {
+		e.send(t, "GET", c.path, "", ann)
+		e.send(t, "GET", c.path, "", ann) // depends on the slots of this hour
+		mustHave(t, e.send(t, "GET", c.path, "", ann), 429)
+		e.access.flush()
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		mustContain(t, "the log", lines[len(lines)-1], `"buyer":"`+c.buyer+`"`)
+		mustContain(t, "the log", lines[len(lines)-1], `"rule":"`+c.rule+`"`)
+	}
+}
