@@ -43,6 +43,8 @@ type Limiter struct {
 	shards [shards]shard
 	down   atomic.Int64 // time in us until which Redis is not called
 	leases sync.WaitGroup
+
+	background chan struct{} // has a value for each call for which no request waits
 }
 
 const (
@@ -50,9 +52,9 @@ const (
 	capacity = 1 << 16     // keys, about 30 MB
 	pause    = time.Second // without calls after a failed one
 
-	// concurrentReturns bounds the calls that return slots. A client on one processor has ten connections: leases, for
-	// which requests wait, need some, and a return that waits for one longer than timeout stops the limiter for pause.
-	concurrentReturns = 8
+	// maxBackground bounds the calls for which no request waits. A client on one processor has ten connections: other
+	// leases need some, and a call that waits for one longer than timeout stops the limiter for pause.
+	maxBackground = 8
 )
 
 type shard struct {
@@ -78,7 +80,7 @@ func NewLimiter(config LimiterConfig) *Limiter {
 		config.OnLease = func(Result) {}
 	}
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
-	l := &Limiter{config: config, seed: maphash.MakeSeed()}
+	l := &Limiter{config: config, seed: maphash.MakeSeed(), background: make(chan struct{}, maxBackground)}
 	for i := range l.shards {
 		l.shards[i].entries = map[name]*entry{}
 	}
@@ -134,8 +136,7 @@ func (l *Limiter) Take(r *Rule, key string) Decision {
 			<-done
 		default:
 			if v.Poll && now >= float64(l.down.Load()) {
-				done := e.begin(now)
-				l.leases.Go(func() { l.lease(e, done, v.Demand) })
+				l.poll(e, now, v.Demand)
 			}
 			s.mu.Unlock()
 			return Decision{Outcome: v.Outcome, Wait: duration(v.Wait), entry: e, verdict: v}
@@ -155,6 +156,20 @@ func (e *entry) begin(now float64) chan struct{} {
 	e.Begin(now)
 	e.done = make(chan struct{})
 	return e.done
+}
+
+// poll leases in the background, unless many calls are in progress. The lock of the entry's shard must be held.
+func (l *Limiter) poll(e *entry, now float64, d Demand) {
+	select {
+	case l.background <- struct{}{}:
+	default:
+		return
+	}
+	done := e.begin(now)
+	l.leases.Go(func() {
+		l.lease(e, done, d)
+		<-l.background
+	})
 }
 
 // lease leases slots for an entry. begin has returned done.
@@ -219,9 +234,12 @@ func (l *Limiter) sweep(ctx context.Context, unused func(*entry, float64) float6
 		}
 		s.mu.Unlock()
 		var returns errgroup.Group
-		returns.SetLimit(concurrentReturns)
 		for e, segments := range unspent {
-			returns.Go(func() error { return l.returnSlots(ctx, e, segments) })
+			l.background <- struct{}{}
+			returns.Go(func() error {
+				defer func() { <-l.background }()
+				return l.returnSlots(ctx, e, segments)
+			})
 		}
 		if returns.Wait() != nil {
 			return // the remaining slots count as spent

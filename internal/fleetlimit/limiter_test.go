@@ -310,6 +310,50 @@ func TestReturnsLeaveConnectionsForLeases(t *testing.T) {
 	})
 }
 
+// pollRedis has no slot for an hour. It holds further leases of a client until release is closed.
+type pollRedis struct {
+	redis.Scripter
+	release       chan struct{}
+	known         sync.Map
+	running, most atomic.Int64
+}
+
+func (r *pollRedis) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
+	if _, again := r.known.LoadOrStore(keys[0], true); again {
+		r.most.Store(max(r.most.Load(), r.running.Add(1)))
+		<-r.release
+		r.running.Add(-1)
+	}
+	cmd := redis.NewCmd(ctx)
+	cmd.SetVal([]any{int64(1), int64(3_600_000_000), int64(0)})
+	return cmd
+}
+
+// Leases of clients above the limit, for which no request waits, leave connections for other leases, too.
+func TestLeasesInTheBackgroundLeaveConnectionsForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, connections = 100, 10
+		server := &pollRedis{release: make(chan struct{})}
+		l := fleetlimit.NewLimiter(fleetlimit.LimiterConfig{
+			Client: fleetlimit.NewClient(server, func() float64 { return 1 }),
+		})
+		r := fleetlimit.NewRule("buy", 1, 3_600_000_000, 9)
+		for i := range clients {
+			for range 100 {
+				if d := l.Take(r, strconv.Itoa(i)); d.Outcome != fleetlimit.Refused {
+					t.Fatalf("outcome %d", d.Outcome)
+				}
+			}
+		}
+		synctest.Wait()
+		if n := server.most.Load(); n == 0 || n >= connections {
+			t.Errorf("%d leases in the background, on %d connections", n, connections)
+		}
+		close(server.release)
+		l.Close()
+	})
+}
+
 // heldRedis waits for a value from answers, then replies to a lease: no slot for an hour.
 type heldRedis struct {
 	redis.Scripter
