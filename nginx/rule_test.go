@@ -237,6 +237,26 @@ func reloadKeepsBuckets(t *testing.T, f *variant) {
 		func() bool { return e.do("GET", "/").status == 200 })
 }
 
+// The name of a buyer can have the bytes of an address.
+func TestRuleWithAnotherKeyStartsWithEmptyBuckets(t *testing.T) {
+	t.Parallel()
+	policy := func(key string) string {
+		return `return { ` + trusting + ` rules = { { name = "a", key = "` + key + `", rate = "1r/h" } } }`
+	}
+	e := startEdge(t, policy("ip"), nil)
+	abcd := from("97.98.99.100")
+	if got := statuses(e.do("GET", "/", abcd...), e.do("GET", "/", abcd...)); got != "200 429" {
+		t.Fatalf("before the reload: %s", got)
+	}
+	e.writePolicy(policy("token"))
+	if err := e.cfg.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.do("GET", "/", "Authorization", signed(t, "abcd")).status; got != 200 {
+		t.Errorf("the first request of a buyer: %d", got)
+	}
+}
+
 // workingCopy is a copy of nginx/ beside a link to lua/, for tests that change a file.
 func workingCopy(t *testing.T) string {
 	t.Helper()

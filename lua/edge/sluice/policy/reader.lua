@@ -243,9 +243,9 @@ local function complete(rule)
   -- The names of its counters.
   rule.allowed, rule.failed = "allow " .. rule.name, "error " .. rule.name
   rule.denied = (rule.shadow and "shadow " or "deny ") .. rule.name
-  -- The prefix of its buckets contains the rate, which is the unit of their state, and the networks that it counts:
-  -- with others a rule starts with empty buckets.
-  rule.prefix = (rule.shadow and "shadow:" or "") .. rule.name .. ":" .. rule.rate .. ":"
+  -- The prefix of its buckets contains the key (its first letter: a long prefix takes memory), the rate, which is the
+  -- unit of their state, and the networks that it counts: with others a rule starts with empty buckets.
+  rule.prefix = (rule.shadow and "shadow:" or "") .. rule.name .. ":" .. rule.key:sub(1, 1) .. rule.rate .. ":"
     .. (rule.network and rule.network .. ":" or "")
 end
 
