@@ -19,28 +19,22 @@ import (
 // refused cheaply. Rules by buyer need the verified subject. Then the request is counted by all rules in one step, or
 // by none. A request with an invalid token is counted by the rules by address.
 func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wait time.Duration, ok bool) {
-	method := ctx.Request.Header.Method()
-	x.match(s.ip, method, limit.Address(x.Client))
-	byIP := len(x.rules)
-	x.match(s.token, method, limit.Key{})
-	x.matchFleet(s.fleetIP, method)
-	fleetByIP := len(x.fleet)
-	x.matchFleet(s.fleetToken, method)
+	x.match(s, ctx.Request.Header.Method())
 	if len(x.rules)+len(x.fleet) == 0 {
 		return 0, true
 	}
 	var unidentified error
-	if len(x.rules) > byIP || len(x.fleet) > fleetByIP {
+	if x.countsBuyers() {
 		var denied int
-		if denied, unidentified = g.identify(x, byIP, fleetByIP); denied >= 0 {
-			g.refuse(ctx, x, x.rules[denied], x.verdicts[denied])
+		if denied, unidentified = g.identify(x); denied >= 0 {
+			g.refuse(ctx, x, x.rules[denied], x.checks[denied].Verdict)
 			return 0, false
 		}
 	}
 	denied, refused := g.count(ctx, g.instant(), x)
 	switch {
 	case denied >= 0:
-		g.refuse(ctx, x, x.rules[denied], x.verdicts[denied])
+		g.refuse(ctx, x, x.rules[denied], x.checks[denied].Verdict)
 		return 0, false
 	case refused:
 		return 0, false
@@ -56,14 +50,14 @@ func (g *Gateway) admit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) (wai
 	return x.accept(), true
 }
 
-// identify verifies the token of the request and sets the keys of the rules by buyer, which begin at byIP and
-// fleetByIP. It returns the rule by address that denies the request before its token is verified, or -1. Without a
-// valid token it removes the rules by buyer, and returns an error if one of them is enforced.
-func (g *Gateway) identify(x *exchange, byIP, fleetByIP int) (denied int, err error) {
+// identify verifies the token of the request and sets the keys of the rules by buyer. It returns the rule by address
+// that denies the request before its token is verified, or -1. Without a valid token it removes the rules by buyer, and
+// returns an error if one of them is enforced.
+func (g *Gateway) identify(x *exchange) (denied int, err error) {
 	raw := ascii.String(x.Headers.Token())
 	buyer, cached := g.keys.Cached(raw)
 	if !cached {
-		if i := g.table.Peek(g.instant(), x.checks[:byIP], x.verdicts[:byIP]); i >= 0 {
+		if i := g.table.Peek(g.instant(), x.checks[:x.byIP]); i >= 0 {
 			return i, nil
 		}
 		if buyer, err = g.keys.Verify(raw); raw == "" {
@@ -71,12 +65,12 @@ func (g *Gateway) identify(x *exchange, byIP, fleetByIP int) (denied int, err er
 		}
 	}
 	if err == nil {
-		x.setBuyer(byIP, fleetByIP, buyer, g.buyers.Text(buyer))
+		x.setBuyer(buyer, g.buyers.Text(buyer))
 		return -1, nil
 	}
-	required := slices.ContainsFunc(x.rules[byIP:], (*rule).isEnforced) ||
-		slices.ContainsFunc(x.fleet[fleetByIP:], func(c fleetCheck) bool { return c.rule.isEnforced() })
-	x.truncate(byIP, fleetByIP)
+	required := slices.ContainsFunc(x.rules[x.byIP:], (*rule).isEnforced) ||
+		slices.ContainsFunc(x.fleet[x.fleetByIP:], func(c fleetCheck) bool { return c.rule.isEnforced() })
+	x.dropRulesByBuyer()
 	if !required {
 		return -1, nil
 	}
@@ -88,48 +82,59 @@ func (g *Gateway) identify(x *exchange, byIP, fleetByIP int) (denied int, err er
 // that one of them has refused the request.
 func (g *Gateway) count(ctx *fasthttp.RequestCtx, now limit.Instant, x *exchange) (i int, refused bool) {
 	if len(x.fleet) == 0 {
-		return g.table.Take(now, x.checks, x.verdicts), false
+		return g.table.Take(now, x.checks), false
 	}
-	if i := g.table.Peek(now, x.checks, x.verdicts); i >= 0 {
+	if i := g.table.Peek(now, x.checks); i >= 0 {
 		return i, false
 	}
 	if !g.admitFleet(ctx, x) {
 		return -1, true
 	}
-	i = g.table.Take(g.instant(), x.checks, x.verdicts)
+	i = g.table.Take(g.instant(), x.checks)
 	if i >= 0 {
 		g.refundFleet(x.fleet)
 	}
 	return i, false
 }
 
-// match adds the rules that match the request. key is that of the client, or the zero Key.
-func (x *exchange) match(rules []*rule, method []byte, key limit.Key) {
+// match finds the rules that match the request, and sets the keys of those by address.
+func (x *exchange) match(s *snapshot, method []byte) {
+	client := limit.Address(x.Client)
+	x.matchEdge(s.ip, method, client)
+	x.byIP = len(x.rules)
+	x.matchEdge(s.token, method, limit.Key{})
+	x.matchFleet(s.fleetIP, method)
+	x.fleetByIP = len(x.fleet)
+	x.matchFleet(s.fleetToken, method)
+}
+
+func (x *exchange) matchEdge(rules []*rule, method []byte, key limit.Key) {
 	for _, r := range rules {
 		if r.Match.Covers(method, x.path) {
 			x.rules = append(x.rules, r)
 			x.checks = append(x.checks, limit.Check{Rule: r.limit, Key: key.Network(r.IPv6Prefix)})
-			x.verdicts = append(x.verdicts, limit.Verdict{})
 		}
 	}
 }
 
 var errNoToken = errors.New("no token")
 
-// setBuyer sets the buyer, and the keys of the rules by buyer, which begin at byIP and fleetByIP.
-func (x *exchange) setBuyer(byIP, fleetByIP int, buyer string, key limit.Key) {
-	for i := byIP; i < len(x.checks); i++ {
+// countsBuyers reports whether a rule by buyer matches the request.
+func (x *exchange) countsBuyers() bool { return len(x.rules) > x.byIP || len(x.fleet) > x.fleetByIP }
+
+// setBuyer sets the buyer, and the keys of the rules by buyer.
+func (x *exchange) setBuyer(buyer string, key limit.Key) {
+	for i := x.byIP; i < len(x.checks); i++ {
 		x.checks[i].Key = key
 	}
-	for i := fleetByIP; i < len(x.fleet); i++ {
+	for i := x.fleetByIP; i < len(x.fleet); i++ {
 		x.fleet[i].key = buyer
 	}
 	x.buyer = buyer
 }
 
-// truncate removes the rules from index n, and those of the fleet from index fleet.
-func (x *exchange) truncate(n, fleet int) {
-	x.rules, x.checks, x.verdicts, x.fleet = x.rules[:n], x.checks[:n], x.verdicts[:n], x.fleet[:fleet]
+func (x *exchange) dropRulesByBuyer() {
+	x.rules, x.checks, x.fleet = x.rules[:x.byIP], x.checks[:x.byIP], x.fleet[:x.fleetByIP]
 }
 
 func (r *rule) isEnforced() bool { return r.Mode == policy.Enforce }
@@ -164,7 +169,7 @@ func (x *exchange) accept() (wait time.Duration) {
 		x.note("allow", nil, 0)
 	}
 	for i, r := range x.rules {
-		v := x.verdicts[i]
+		v := x.checks[i].Verdict
 		switch {
 		case v.Full:
 			r.failed.Inc()

@@ -77,20 +77,17 @@ func (g *Gateway) refuseConcurrent(ctx *fasthttp.RequestCtx, s *snapshot, x *exc
 // overRateLimit refuses the request if a rate limit is exceeded, and reports whether it did. It does not verify the
 // token: the limits by buyer apply only if the token is cached.
 func (g *Gateway) overRateLimit(ctx *fasthttp.RequestCtx, s *snapshot, x *exchange) bool {
-	method := ctx.Request.Header.Method()
-	x.match(s.ip, method, x.key)
-	byIP := len(x.rules)
-	x.match(s.token, method, limit.Key{})
-	if buyer, ok := g.keys.Cached(ascii.String(x.Headers.Token())); ok && len(x.rules) > byIP {
-		x.setBuyer(byIP, 0, buyer, g.buyers.Text(buyer))
+	x.match(s, ctx.Request.Header.Method())
+	if buyer, ok := g.keys.Cached(ascii.String(x.Headers.Token())); ok && x.countsBuyers() {
+		x.setBuyer(buyer, g.buyers.Text(buyer))
 	} else {
-		x.truncate(byIP, 0)
+		x.dropRulesByBuyer()
 	}
-	i := g.table.Peek(g.instant(), x.checks, x.verdicts)
+	i := g.table.Peek(g.instant(), x.checks)
 	if i < 0 {
 		x.buyer = ""
 		return false
 	}
-	g.refuse(ctx, x, x.rules[i], x.verdicts[i])
+	g.refuse(ctx, x, x.rules[i], x.checks[i].Verdict)
 	return true
 }

@@ -23,10 +23,11 @@ type decision struct {
 	key     limit.Key // of the client address
 	counted bool      // by the concurrency limiter
 
-	rules    []*rule // that match the request; checks and verdicts have the same indices
-	checks   []limit.Check
-	verdicts []limit.Verdict
-	fleet    []fleetCheck
+	// The rules that match the request, those by address first. rules and checks have the same indices.
+	rules           []*rule
+	checks          []limit.Check
+	fleet           []fleetCheck
+	byIP, fleetByIP int // how many of rules and of fleet count by address
 
 	origin []byte // of the page that sent the request, if it may read the response
 
@@ -56,8 +57,7 @@ func (x *exchange) reset() {
 	x.Request.Reset()
 	clear(x.rules)
 	clear(x.fleet)
-	x.decision = decision{path: x.path[:0], rules: x.rules[:0], checks: x.checks[:0], verdicts: x.verdicts[:0],
-		fleet: x.fleet[:0], quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], scratch: x.scratch,
+	x.decision = decision{path: x.path[:0], rules: x.rules[:0], checks: x.checks[:0], fleet: x.fleet[:0], quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], scratch: x.scratch,
 		traceLine: x.traceLine}
 }
 

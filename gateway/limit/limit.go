@@ -49,10 +49,12 @@ func Inherit(old *Rule, r Rule) *Rule {
 	return &r
 }
 
-// Check is a rule and the key to check. It contains scratch space, and may be reused by one caller at a time.
+// Check is a rule, the key to check, and the verdict. It contains scratch space, and may be reused by one caller at a
+// time.
 type Check struct {
-	Rule *Rule
-	Key  Key
+	Rule    *Rule
+	Key     Key
+	Verdict Verdict // of Table.Take or Table.Peek
 
 	shard   int
 	now     Instant

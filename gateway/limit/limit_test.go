@@ -42,9 +42,8 @@ func run(t *testing.T, rule limit.Rule, steps []step) {
 	table, r := limit.NewTable(0), limit.NewRule(rule)
 	for i, s := range steps {
 		checks := []limit.Check{{Rule: r, Key: limit.Address(netip.MustParseAddr("192.0.2.1"))}}
-		verdicts := make([]limit.Verdict, 1)
-		refused := table.Take(at(s.ms), checks, verdicts)
-		v := verdicts[0]
+		refused := table.Take(at(s.ms), checks)
+		v := checks[0].Verdict
 		if pass := refused < 0; pass != s.pass || v.Over == s.pass {
 			t.Fatalf("step %d at t0+%dms: admitted %v (over %v), want %v", i, s.ms-t0, pass, v.Over, s.pass)
 		}
@@ -136,7 +135,7 @@ func TestTwentyThousandPerSecondWithoutBurst(t *testing.T) {
 	table, rule := limit.NewTable(0), limit.NewRule(limit.Rule{Count: 1, Period: 50})
 	admitted := 0
 	for us := range limit.Instant(1_000_000) {
-		if table.Take(at(t0)+us, []limit.Check{{Rule: rule}}, make([]limit.Verdict, 1)) < 0 {
+		if table.Take(at(t0)+us, []limit.Check{{Rule: rule}}) < 0 {
 			admitted++
 		}
 	}
@@ -150,7 +149,7 @@ func TestFractionsOfAMicrosecondAreKept(t *testing.T) {
 	table, rule := limit.NewTable(0), limit.NewRule(limit.Rule{Count: 333_333, Period: 1_000_000, Burst: 1})
 	admitted := 0
 	for us := limit.Instant(0); us <= 3_000_000; us++ {
-		if table.Take(at(t0)+us, []limit.Check{{Rule: rule}}, make([]limit.Verdict, 1)) < 0 {
+		if table.Take(at(t0)+us, []limit.Check{{Rule: rule}}) < 0 {
 			admitted++
 		}
 	}
@@ -177,16 +176,15 @@ func TestInheritKeepsTheBuckets(t *testing.T) {
 func TestShadowRuleNeverRefusesAndCountsOnlyAdmittedRequests(t *testing.T) {
 	table, shadow := limit.NewTable(0), limit.NewRule(limit.Rule{Count: 10, Period: second, Shadow: true})
 	checks := []limit.Check{{Rule: shadow}}
-	verdicts := make([]limit.Verdict, 1)
 	for i, want := range []struct {
 		ms   int64
 		over bool
 	}{{t0, false}, {t0, true}, {t0 + 50, true}, {t1, false}, {t1, true}} {
-		if refused := table.Take(at(want.ms), checks, verdicts); refused != -1 {
+		if refused := table.Take(at(want.ms), checks); refused != -1 {
 			t.Fatalf("step %d: the shadow rule refuses", i)
 		}
-		if verdicts[0].Over != want.over {
-			t.Fatalf("step %d: over is %v, want %v", i, verdicts[0].Over, want.over)
+		if checks[0].Verdict.Over != want.over {
+			t.Fatalf("step %d: over is %v, want %v", i, checks[0].Verdict.Over, want.over)
 		}
 	}
 }
@@ -198,49 +196,47 @@ func TestTakeCountsForAllRulesOrNone(t *testing.T) {
 	)
 	shadow := limit.NewRule(limit.Rule{Count: 1, Period: second, Burst: 9, Shadow: true})
 	checks := []limit.Check{{Rule: wide}, {Rule: shadow}, {Rule: narrow}}
-	verdicts := make([]limit.Verdict, 3)
 	for i := range 2 {
-		if refused := table.Take(at(t0), checks, verdicts); refused != -1 {
+		if refused := table.Take(at(t0), checks); refused != -1 {
 			t.Fatalf("request %d is refused by rule %d", i, refused)
 		}
 	}
 	for range 20 {
-		if refused := table.Take(at(t0), checks, verdicts); refused != 2 {
+		if refused := table.Take(at(t0), checks); refused != 2 {
 			t.Fatalf("refused by %d, want rule 2", refused)
 		}
 	}
-	if table.Take(at(t0), checks[:2], verdicts[:2]); verdicts[0].Remaining != 2 || verdicts[1].Remaining != 7 {
-		t.Fatalf("remaining %d and %d, want 2 and 7: refusals were counted by other rules", verdicts[0].Remaining,
-			verdicts[1].Remaining)
+	if table.Take(at(t0), checks[:2]); checks[0].Verdict.Remaining != 2 || checks[1].Verdict.Remaining != 7 {
+		t.Fatalf("remaining %d and %d, want 2 and 7: refusals were counted by other rules", checks[0].Verdict.Remaining,
+			checks[1].Verdict.Remaining)
 	}
 }
 
 func TestPeekDoesNotCount(t *testing.T) {
 	table, rule := limit.NewTable(0), limit.NewRule(limit.Rule{Count: 1, Period: second})
-	checks, verdicts := []limit.Check{{Rule: rule}}, make([]limit.Verdict, 1)
+	checks := []limit.Check{{Rule: rule}}
 	for range 5 {
-		if refused := table.Peek(at(t0), checks, verdicts); refused != -1 {
+		if refused := table.Peek(at(t0), checks); refused != -1 {
 			t.Fatal("Peek refuses a request that would pass")
 		}
 	}
 	if left := table.Evict(at(t0)); left != 0 {
 		t.Fatalf("Peek left %d buckets", left)
 	}
-	table.Take(at(t0), checks, verdicts)
-	if refused := table.Peek(at(t0), checks, verdicts); refused != 0 || verdicts[0].Wait != time.Second {
-		t.Fatalf("refused %d, wait %v, want rule 0 and 1s", refused, verdicts[0].Wait)
+	table.Take(at(t0), checks)
+	if refused := table.Peek(at(t0), checks); refused != 0 || checks[0].Verdict.Wait != time.Second {
+		t.Fatalf("refused %d, wait %v, want rule 0 and 1s", refused, checks[0].Verdict.Wait)
 	}
 }
 
 func TestRulesAndKeysDoNotShareBuckets(t *testing.T) {
 	table := limit.NewTable(0)
 	a, b := limit.NewRule(limit.Rule{Count: 1, Period: second}), limit.NewRule(limit.Rule{Count: 1, Period: second})
-	verdicts := make([]limit.Verdict, 1)
 	names := limit.NewNamer()
 	for i, check := range []limit.Check{
 		{Rule: a, Key: names.Text("x")}, {Rule: b, Key: names.Text("x")}, {Rule: a, Key: names.Text("y")}, {Rule: a},
 	} {
-		if refused := table.Take(at(t0), []limit.Check{check}, verdicts); refused != -1 {
+		if refused := table.Take(at(t0), []limit.Check{check}); refused != -1 {
 			t.Fatalf("check %d shares the bucket of another", i)
 		}
 	}

@@ -62,7 +62,7 @@ func TestVerdictsMatchTheModel(t *testing.T) {
 			}
 			// The model has one clock, the table one for each shard. Peeking at all keys synchronizes them.
 			for key := range 3 {
-				table.Peek(late, []limit.Check{{Rule: rules[0], Key: names.Text(fmt.Sprint(key))}}, make([]limit.Verdict, 1))
+				table.Peek(late, []limit.Check{{Rule: rules[0], Key: names.Text(fmt.Sprint(key))}})
 			}
 			want, excess, over := -1, make([]*big.Rat, len(checks)), make([]bool, len(checks))
 			for j, i := range which {
@@ -73,12 +73,11 @@ func TestVerdictsMatchTheModel(t *testing.T) {
 					break
 				}
 			}
-			verdicts := make([]limit.Verdict, len(checks))
-			if got := table.Take(late, checks, verdicts); got != want {
+			if got := table.Take(late, checks); got != want {
 				t.Fatalf("step %d: refused by %d, model %d", step, got, want)
 			}
 			for j, i := range which {
-				v, e, rate, burst := verdicts[j], excess[j], rates[i], int64(rules[i].Burst)
+				v, e, rate, burst := checks[j].Verdict, excess[j], rates[i], int64(rules[i].Burst)
 				if v.Over != over[j] {
 					t.Fatalf("step %d: over %v, model %v", step, v.Over, over[j])
 				}
@@ -142,7 +141,7 @@ func TestBoundHoldsUnderConcurrency(t *testing.T) {
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			checks, verdicts := []limit.Check{{Rule: rule}}, make([]limit.Verdict, 1)
+			checks := []limit.Check{{Rule: rule}}
 			for i := int64(0); ; i++ {
 				now := clock.Load()
 				if now >= t0+span {
@@ -151,7 +150,7 @@ func TestBoundHoldsUnderConcurrency(t *testing.T) {
 				if i%4 == 0 && w == 0 {
 					clock.Add(1)
 				}
-				if table.Take(at(now-(i*int64(w))%7), checks, verdicts) < 0 {
+				if table.Take(at(now-(i*int64(w))%7), checks) < 0 {
 					admitted.Add(1)
 				}
 			}
@@ -177,7 +176,7 @@ func TestBoundHoldsWhileBucketsAreEvicted(t *testing.T) {
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
-			checks, verdicts := make([]limit.Check, 2), make([]limit.Verdict, 2)
+			checks := make([]limit.Check, 2)
 			for i := w; ; i += 7 {
 				now := clock.Load()
 				if now >= t0+span {
@@ -195,7 +194,7 @@ func TestBoundHoldsWhileBucketsAreEvicted(t *testing.T) {
 					Rule: b,
 					Key:  names.Text(fmt.Sprint(key, "b")),
 				}
-				if table.Take(at(now), checks, verdicts) < 0 {
+				if table.Take(at(now), checks) < 0 {
 					admitted[key].Add(1)
 				}
 			}

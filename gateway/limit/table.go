@@ -43,32 +43,32 @@ func NewTable(capacity int) *Table {
 // Capacity returns the number of buckets for which there is space.
 func (t *Table) Capacity() int { return t.shardCapacity * len(t.shards) }
 
-// Take checks a request against several rules and fills verdicts, which must be as long as checks. If no rule
-// refuses, the request is counted by every rule that is not Over, and Take returns -1. Otherwise nothing is counted,
-// Take returns the index of the first check that refuses, and the verdicts after it are not filled.
+// Take checks a request against several rules and sets their verdicts. If no rule refuses, the request is counted by
+// every rule that is not Over, and Take returns -1. Otherwise nothing is counted, Take returns the index of the first
+// check that refuses, and the verdicts after it are not set.
 //
 // Take is atomic. The rules of one call must differ. Concurrent callers may pass times out of order: for a bucket,
 // time never runs backwards.
-func (t *Table) Take(now Instant, checks []Check, verdicts []Verdict) (refused int) {
+func (t *Table) Take(now Instant, checks []Check) (refused int) {
 	locked := t.lock(now, checks)
-	refused = t.evaluate(checks, verdicts)
+	refused = t.evaluate(checks)
 	if refused < 0 {
-		refused = t.count(checks, verdicts)
+		refused = t.count(checks)
 	}
 	t.unlock(locked)
 	return refused
 }
 
 // Peek returns the result of Take without counting the request.
-func (t *Table) Peek(now Instant, checks []Check, verdicts []Verdict) (refused int) {
+func (t *Table) Peek(now Instant, checks []Check) (refused int) {
 	locked := t.lock(now, checks)
-	refused = t.evaluate(checks, verdicts)
+	refused = t.evaluate(checks)
 	t.unlock(locked)
 	return refused
 }
 
-// evaluate fills verdicts, and returns the first check that refuses, or -1.
-func (t *Table) evaluate(checks []Check, verdicts []Verdict) (refused int) {
+// evaluate sets the verdicts, and returns the first check that refuses, or -1.
+func (t *Table) evaluate(checks []Check) (refused int) {
 	for i := range checks {
 		c := &checks[i]
 		c.found = t.shards[c.shard].find(c.name())
@@ -76,8 +76,8 @@ func (t *Table) evaluate(checks []Check, verdicts []Verdict) (refused int) {
 		if c.found != nil {
 			c.backlog = c.found.backlog(c.Rule, c.now)
 		}
-		verdicts[i] = c.Rule.evaluate(c.backlog)
-		if verdicts[i].Over && !c.Rule.Shadow {
+		c.Verdict = c.Rule.evaluate(c.backlog)
+		if c.Verdict.Over && !c.Rule.Shadow {
 			return i
 		}
 	}
@@ -85,21 +85,21 @@ func (t *Table) evaluate(checks []Check, verdicts []Verdict) (refused int) {
 }
 
 // count counts the request. It creates all missing buckets first, so that nothing must be undone if the table is full.
-func (t *Table) count(checks []Check, verdicts []Verdict) (refused int) {
+func (t *Table) count(checks []Check) (refused int) {
 	for i := range checks {
 		c := &checks[i]
 		if c.found != nil {
 			continue
 		}
 		if c.found = t.shards[c.shard].add(c.name(), t.shardCapacity); c.found == nil {
-			verdicts[i] = Verdict{Full: true}
+			c.Verdict = Verdict{Full: true}
 			if !c.Rule.FailOpen && !c.Rule.Shadow {
 				return i
 			}
 		}
 	}
 	for i := range checks {
-		if c := &checks[i]; c.found != nil && !verdicts[i].Over {
+		if c := &checks[i]; c.found != nil && !c.Verdict.Over {
 			c.found.set(c.Rule, c.now, c.backlog+c.Rule.Period)
 		}
 	}

@@ -9,9 +9,9 @@ import (
 )
 
 func take(table *limit.Table, ms int64, rule *limit.Rule, key limit.Key) (bool, limit.Verdict) {
-	verdicts := make([]limit.Verdict, 1)
-	refused := table.Take(at(ms), []limit.Check{{Rule: rule, Key: key}}, verdicts)
-	return refused < 0, verdicts[0]
+	checks := []limit.Check{{Rule: rule, Key: key}}
+	refused := table.Take(at(ms), checks)
+	return refused < 0, checks[0].Verdict
 }
 
 // A user may want no bound.
@@ -77,10 +77,9 @@ func TestFullTableForOneRuleDoesNotCountForOthers(t *testing.T) {
 		limit.Rule{Count: 1, Period: second},
 	)
 	take(table, t0, first, limit.Key{})
-	verdicts := make([]limit.Verdict, 2)
-	if refused := table.Take(at(t0), []limit.Check{{Rule: first}, {Rule: second}}, verdicts); refused != 1 ||
-		!verdicts[1].Full {
-		t.Fatalf("refused by %d, %+v, want rule 1 with a full table", refused, verdicts)
+	checks := []limit.Check{{Rule: first}, {Rule: second}}
+	if refused := table.Take(at(t0), checks); refused != 1 || !checks[1].Verdict.Full {
+		t.Fatalf("refused by %d, %+v, want rule 1 with a full table", refused, checks)
 	}
 	if _, v := take(table, t0, first, limit.Key{}); v.Remaining != 1 {
 		t.Fatalf("%d remaining, want 1: the refused request was counted", v.Remaining)
@@ -108,9 +107,9 @@ func TestTakeDoesNotEvictItsOwnBuckets(t *testing.T) {
 	)
 	take(table, t0, old, limit.Key{})
 	take(table, t0, fresh, limit.NewNamer().Text("other"))
-	verdicts := make([]limit.Verdict, 2)
-	if refused := table.Take(at(t1), []limit.Check{{Rule: old}, {Rule: fresh}}, verdicts); refused != -1 {
-		t.Fatalf("refused by %d, %+v", refused, verdicts)
+	checks := []limit.Check{{Rule: old}, {Rule: fresh}}
+	if refused := table.Take(at(t1), checks); refused != -1 {
+		t.Fatalf("refused by %d, %+v", refused, checks)
 	}
 	if ok, _ := take(table, t1, old, limit.Key{}); ok {
 		t.Fatal("the bucket of the first rule was evicted while the request was counted")
@@ -157,9 +156,9 @@ func BenchmarkTakeOneKey(b *testing.B) {
 	table, rule := limit.NewTable(0), limit.NewRule(limit.Rule{Count: 1, Period: 1, Burst: 1000})
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		checks, verdicts := []limit.Check{{Rule: rule}}, make([]limit.Verdict, 1)
+		checks := []limit.Check{{Rule: rule}}
 		for now := at(t0); pb.Next(); now++ {
-			table.Take(now, checks, verdicts)
+			table.Take(now, checks)
 		}
 	})
 }
@@ -174,10 +173,10 @@ func BenchmarkTakeManyKeys(b *testing.B) {
 	}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		checks, verdicts := []limit.Check{{Rule: rule}}, make([]limit.Verdict, 1)
+		checks := []limit.Check{{Rule: rule}}
 		for i := 0; pb.Next(); i++ {
 			checks[0].Key = keys[i&(len(keys)-1)]
-			table.Take(at(t0), checks, verdicts)
+			table.Take(at(t0), checks)
 		}
 	})
 }
@@ -189,10 +188,10 @@ func BenchmarkTakeNewKeys(b *testing.B) {
 	for i := range keys {
 		keys[i] = names.Text(fmt.Sprint(i))
 	}
-	checks, verdicts := []limit.Check{{Rule: rule}}, make([]limit.Verdict, 1)
+	checks := []limit.Check{{Rule: rule}}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		checks[0].Key = keys[i&(len(keys)-1)]
-		table.Take(at(t0+int64(i/500)), checks, verdicts)
+		table.Take(at(t0+int64(i/500)), checks)
 	}
 }

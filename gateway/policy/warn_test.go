@@ -112,11 +112,10 @@ func TestNeverRefusesWarningIsCorrect(t *testing.T) {
 			if len(checks) == 0 {
 				continue
 			}
-			verdicts := make([]limit.Verdict, len(checks))
-			refused := table.Take(now, checks, verdicts)
+			refused := table.Take(now, checks)
 			if refused < 0 {
-				for i, v := range verdicts {
-					if v.Over && never[which[i]] {
+				for i, c := range checks {
+					if c.Verdict.Over && never[which[i]] {
 						t.Fatalf("%s\nrule %d is a shadow and over", source.String(), which[i])
 					}
 				}
@@ -125,8 +124,7 @@ func TestNeverRefusesWarningIsCorrect(t *testing.T) {
 			if never[which[refused]] {
 				other := false
 				for i := refused + 1; i < len(checks); i++ {
-					v := make([]limit.Verdict, 1)
-					other = other || !never[which[i]] && table.Peek(now, checks[i:i+1], v) == 0
+					other = other || !never[which[i]] && table.Peek(now, checks[i:i+1]) == 0
 				}
 				if !other {
 					t.Fatalf("%s\nrule %d refuses %s %s, and no other does", source.String(), which[refused], method, path)

@@ -15,9 +15,8 @@ type policyRun struct {
 	rules []*rule // in the order of checkOrder
 	table *limit.Table
 
-	checks   []limit.Check
-	verdicts []limit.Verdict
-	checked  []*rule
+	checks  []limit.Check
+	checked []*rule
 
 	passed, refused, noBucket, unauthorized int64
 	perSecond                               perSecond
@@ -51,7 +50,7 @@ func newPolicyRun(p *policy.Policy, capacity int) *policyRun {
 		s.rules = append(s.rules, &rule{Rule: r, limit: limit.NewRule(gateway.LimitOf(r)), counts: counts})
 	}
 	n := len(s.rules)
-	s.checks, s.verdicts, s.checked = make([]limit.Check, n), make([]limit.Verdict, n), make([]*rule, n)
+	s.checks, s.checked = make([]limit.Check, n), make([]*rule, n)
 	return s
 }
 
@@ -89,9 +88,9 @@ func (s *policyRun) judge(e *entry, set uint64, ip, buyer limit.Key) *rule {
 		s.checks[n], s.checked[n] = limit.Check{Rule: r.limit, Key: key}, r
 		n++
 	}
-	if i := s.table.Take(instant(e.at), s.checks[:n], s.verdicts[:n]); i >= 0 {
+	if i := s.table.Take(instant(e.at), s.checks[:n]); i >= 0 {
 		r := s.checked[i]
-		if s.verdicts[i].Full {
+		if s.checks[i].Verdict.Full {
 			s.noBucket++
 			r.counts.NoBucket++
 			return nil
@@ -101,7 +100,7 @@ func (s *policyRun) judge(e *entry, set uint64, ip, buyer limit.Key) *rule {
 		return r
 	}
 	for i, r := range s.checked[:n] {
-		r.count(s.verdicts[i])
+		r.count(s.checks[i].Verdict)
 	}
 	if e.unauthorized && needsToken {
 		s.unauthorized++
