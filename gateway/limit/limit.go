@@ -58,7 +58,7 @@ type Check struct {
 
 	shard   int
 	now     Instant
-	found   *bucket
+	exists  bool  // the bucket
 	backlog int64 // before this request
 }
 

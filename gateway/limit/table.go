@@ -3,7 +3,9 @@ package limit
 import (
 	"cmp"
 	"hash/maphash"
+	"maps"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"sluice/gateway/internal/heap"
@@ -35,7 +37,7 @@ func NewTable(capacity int) *Table {
 	}
 	t := &Table{shards: make([]shard, n), seed: maphash.MakeSeed(), shardCapacity: (capacity-1)/n + 1}
 	for i := range t.shards {
-		t.shards[i].buckets = map[bucketName]slot{}
+		t.shards[i].buckets = map[bucketName]bucket{}
 	}
 	return t
 }
@@ -71,11 +73,9 @@ func (t *Table) Peek(now Instant, checks []Check) (refused int) {
 func (t *Table) evaluate(checks []Check) (refused int) {
 	for i := range checks {
 		c := &checks[i]
-		c.found = t.shards[c.shard].find(c.name())
-		c.backlog = 0
-		if c.found != nil {
-			c.backlog = c.found.backlog(c.Rule, c.now)
-		}
+		var b bucket // a missing one is empty
+		b, c.exists = t.shards[c.shard].buckets[c.name()]
+		c.backlog = b.backlog(c.Rule, c.now)
 		c.Verdict = c.Rule.evaluate(c.backlog)
 		if c.Verdict.Over && !c.Rule.Shadow {
 			return i
@@ -88,10 +88,10 @@ func (t *Table) evaluate(checks []Check) (refused int) {
 func (t *Table) count(checks []Check) (refused int) {
 	for i := range checks {
 		c := &checks[i]
-		if c.found != nil {
+		if c.exists {
 			continue
 		}
-		if c.found = t.shards[c.shard].add(c.name(), t.shardCapacity); c.found == nil {
+		if c.exists = t.shards[c.shard].add(c.name(), t.shardCapacity); !c.exists {
 			c.Verdict = Verdict{Full: true}
 			if !c.Rule.FailOpen && !c.Rule.Shadow {
 				return i
@@ -99,8 +99,8 @@ func (t *Table) count(checks []Check) (refused int) {
 		}
 	}
 	for i := range checks {
-		if c := &checks[i]; c.found != nil && !c.Verdict.Over {
-			c.found.set(c.Rule, c.now, c.backlog+c.Rule.Period)
+		if c := &checks[i]; c.exists && !c.Verdict.Over {
+			t.shards[c.shard].buckets[c.name()] = bucketOf(c.Rule, c.now, c.backlog+c.Rule.Period)
 		}
 	}
 	return -1
@@ -165,8 +165,7 @@ func (t *Table) Remove(r *Rule) {
 type shard struct {
 	mu      sync.Mutex
 	now     Instant // the latest time passed by a caller
-	buckets map[bucketName]slot
-	slab    slab
+	buckets map[bucketName]bucket
 	expiry  heap.Heap[expiry]
 	_       [64]byte // keeps the locks of adjacent shards on different cache lines
 }
@@ -175,64 +174,41 @@ type shard struct {
 // heap is not updated on each use.
 type expiry struct {
 	at     Instant
-	bucket slot
+	bucket bucketName
 }
 
 func earlier(a, b expiry) bool { return a.at < b.at }
 
-func (s *shard) find(n bucketName) *bucket {
-	if p, ok := s.buckets[n]; ok {
-		return s.slab.at(p)
-	}
-	return nil
-}
-
-// add creates a bucket, or returns nil if the shard is full.
-func (s *shard) add(n bucketName, capacity int) *bucket {
+// add creates an empty bucket, and reports whether the shard has room for it.
+func (s *shard) add(n bucketName, capacity int) bool {
 	if len(s.buckets) >= capacity {
-		return nil
+		return false
 	}
-	i := s.slab.allocate()
-	b := s.slab.at(i)
-	*b = bucket{name: n, empty: s.now}
-	s.buckets[n] = i
-	s.expiry.Push(expiry{at: s.now, bucket: i}, earlier)
-	return b
+	s.buckets[n] = bucket{empty: s.now}
+	s.expiry.Push(expiry{at: s.now, bucket: n}, earlier)
+	return true
 }
 
 // evict removes one empty bucket, and reports whether there was one.
 func (s *shard) evict() bool {
 	for len(s.expiry) > 0 && s.expiry[0].at <= s.now {
-		i := s.expiry[0].bucket
-		b := s.slab.at(i)
-		if at := b.expires(); at > s.now {
+		name := s.expiry[0].bucket
+		if at := s.buckets[name].expires(); at > s.now {
 			s.expiry[0].at = at
 			s.expiry.Down(0, earlier)
 			continue
 		}
 		s.expiry.Pop(earlier)
-		s.remove(i)
+		delete(s.buckets, name)
 		return true
 	}
 	return false
 }
 
-func (s *shard) remove(i slot) {
-	delete(s.buckets, s.slab.at(i).name)
-	s.slab.release(i)
-}
-
 // removeRule removes all buckets of a rule and restores the heap.
 func (s *shard) removeRule(rule uint32) {
-	kept := s.expiry[:0]
-	for _, e := range s.expiry {
-		if s.slab.at(e.bucket).name.rule == rule {
-			s.remove(e.bucket)
-		} else {
-			kept = append(kept, e)
-		}
-	}
-	s.expiry = kept
+	s.expiry = slices.DeleteFunc(s.expiry, func(e expiry) bool { return e.bucket.rule == rule })
+	maps.DeleteFunc(s.buckets, func(n bucketName, _ bucket) bool { return n.rule == rule })
 	for i := len(s.expiry)/2 - 1; i >= 0; i-- {
 		s.expiry.Down(i, earlier)
 	}
