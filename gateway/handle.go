@@ -66,13 +66,8 @@ func (g *Gateway) parse(ctx *fasthttp.RequestCtx, p *snapshot, x *exchange, clie
 	x.path, isPath = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI()))
 	isHead := x.ReadHeaders(ctx)
 	g.joinTrace(x)
-	if isPath && isHead && (ctx.IsConnect() || ctx.IsTrace()) {
-		allowed := "GET, HEAD, POST"
-		if policy.ReservedPath(x.path) == policy.HealthPath {
-			allowed = "GET, HEAD"
-		}
-		ctx.Response.Header.Set(fasthttp.HeaderAllow, allowed)
-		respond(ctx, fasthttp.StatusMethodNotAllowed, bodyNotAllowed)
+	if isPath && isHead && (ctx.IsConnect() || ctx.IsTrace()) { // as nginx, which logs the peer as the client
+		respondNotAllowed(ctx, x.path)
 		ctx.SetConnectionClose()
 		return false
 	}
@@ -96,7 +91,7 @@ func (g *Gateway) handleReserved(ctx *fasthttp.RequestCtx, x *exchange) bool {
 	case x.Headers.Chunked: // no reserved path accepts a body
 		g.refuseMalformed(ctx)
 	case reserved == policy.HealthPath:
-		respondHealth(ctx)
+		respondHealth(ctx, x.path)
 		x.logged = ctx.Response.StatusCode() != fasthttp.StatusOK
 	default:
 		respond(ctx, fasthttp.StatusNotFound, bodyNotFound)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"sluice/gateway/policy"
 	"sluice/gateway/proxy"
 	"sluice/internal/problem"
 )
@@ -60,10 +61,18 @@ func respond(ctx *fasthttp.RequestCtx, status int, body []byte) {
 	ctx.Response.SetBodyRaw(body)
 }
 
-func respondHealth(ctx *fasthttp.RequestCtx) {
+func respondNotAllowed(ctx *fasthttp.RequestCtx, path []byte) {
+	allowed := "GET, HEAD, POST"
+	if policy.ReservedPath(path) == policy.HealthPath {
+		allowed = "GET, HEAD"
+	}
+	ctx.Response.Header.Set(fasthttp.HeaderAllow, allowed)
+	respond(ctx, fasthttp.StatusMethodNotAllowed, bodyNotAllowed)
+}
+
+func respondHealth(ctx *fasthttp.RequestCtx, path []byte) {
 	if !ctx.IsGet() && !ctx.IsHead() {
-		ctx.Response.Header.Set(fasthttp.HeaderAllow, "GET, HEAD")
-		respond(ctx, fasthttp.StatusMethodNotAllowed, bodyNotAllowed)
+		respondNotAllowed(ctx, path)
 		return
 	}
 	ctx.Response.Header.SetContentType("application/json")
