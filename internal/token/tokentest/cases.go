@@ -90,8 +90,8 @@ func (w *Issuer) good() []Case {
 	return cases
 }
 
-// validTable lists tokens that a verifier accepts. headerTable and claimsTable list texts that it rejects: a name, a tab
-// and the JSON text.
+// validTable lists tokens that a verifier accepts. headerTable and claimsTable list texts that it rejects: a name, a
+// tab and the JSON text.
 //
 //go:embed testdata/valid.txt
 var validTable string
