@@ -51,7 +51,7 @@ func (c Config) Reload(ctx context.Context) error {
 }
 
 // reloadTime bounds the time in which nginx replaces its workers. It takes a fraction of a second on an idle machine.
-const reloadTime = 30 * time.Second
+const reloadTime = time.Minute
 
 // awaitReload waits until a master has new workers and none of its old children accepts connections.
 func awaitReload(ctx context.Context, master int, old []string) error {
