@@ -21,6 +21,7 @@ import (
 	"sluice/client"
 )
 
+// adminClient calls the admin API for the commands of a program, of which one runs.
 type adminClient struct {
 	p            *program
 	server, data string
@@ -33,24 +34,7 @@ type adminClient struct {
 // adminCommand makes c the parent of commands that call the admin API, with the flags of o.
 func (o *adminClient) adminCommand(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	o.flags(c.PersistentFlags())
-	o.nameFlags(c)
-	for _, sub := range subs {
-		o.completeArgs(sub)
-		o.nameFlags(sub)
-	}
 	return parent(c, subs...)
-}
-
-// nameFlags makes c report invalid fields of a request by its flags.
-func (o *adminClient) nameFlags(c *cobra.Command) {
-	run := c.RunE
-	if run == nil {
-		return
-	}
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		o.running = cmd.Flags()
-		return run(cmd, args)
-	}
 }
 
 func (o *adminClient) flags(set *pflag.FlagSet) {

@@ -81,6 +81,8 @@ func fakeAdminAPI(t *testing.T) *httptest.Server {
 	say("GET /admin/v1/groups", 200, `{"stream_entries":1,"unrelayed_seconds":0,"groups":[]}`)
 	say("GET /admin/v1/payments", 503, `{"title":"Temporarily unavailable","status":503,`+
 		`"detail":"The service is temporarily unavailable.","code":"temporarily-unavailable"}`)
+	say("POST /admin/v1/groups/old/remove", 400, `{"title":"Bad request","status":400,"code":"bad-request","errors":`+
+		`[{"field":"reason","detail":"must have at most 1024 bytes"}]}`)
 	say("POST /admin/v1/webhooks", 400, `{"title":"Bad request","status":400,"code":"bad-request","errors":`+
 		`[{"field":"types","detail":"must be order.created or order.paid"}]}`)
 	say("POST /admin/v1/sales/news/restock", 409, `{"title":"Conflict","status":409,"code":"conflict",`+
@@ -172,6 +174,7 @@ func TestAdminCommands(t *testing.T) {
 		{"shard list", 1, "",
 			"sluice: Something went wrong on our side. (the log of the backend " + s.URL + " has the cause)\n"},
 		{"webhook add https://shop.example --type order.foo", 2, "", "sluice: --type must be order.created or order.paid\n"},
+		{"group remove old --yes", 2, "", "sluice: old: --reason must have at most 1024 bytes\n"},
 		{"sale restock news --add 1", 1, "", "sluice: Nothing was added: this --key was used with another number.\n"},
 		{"health", 1, "", "sluice: not ready: redis: is down\n"},
 		{"health --json", 1, `"ready": false`, "sluice: not ready: redis: is down\n"},
@@ -262,6 +265,7 @@ func TestCompletion(t *testing.T) {
 		{"sa", "sale\t", "token"},
 		{"sale pause |", "shoe\tThe shoe\ntea\tTea\n", "up"},
 		{"sale pause shoe |", ":4", "tea"},
+		{"rehearse |", "shoe\tThe shoe\ntea\tTea\n", "up"},
 		{"order list --status |", "cancelled\n", "created,"},
 		{"group run |", "webhooks\n", "sale"},
 		{"sale show --|", "--json", "--stock"},

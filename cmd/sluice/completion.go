@@ -42,7 +42,7 @@ const completionTimeout = 2 * time.Second
 // completeArgs completes the first argument of a command, or all if its usage repeats it, with names from the server.
 func (o *adminClient) completeArgs(c *cobra.Command) {
 	for _, a := range completed {
-		if !strings.Contains(c.Use, a.arg) {
+		if !strings.Contains(c.Use, a.arg) || c.ValidArgs != nil {
 			continue
 		}
 		several := strings.Contains(c.Use, a.arg+"...")

@@ -21,12 +21,12 @@ import (
 
 // deadClient is an adminClient for the dead orders, or for the dead events of a group.
 type deadClient struct {
-	adminClient
+	*adminClient
 	group string // empty: dead orders
 }
 
-func (p *program) deadCommand() *cobra.Command {
-	o := &deadClient{adminClient: adminClient{p: p}}
+func (o *adminClient) deadCommand() *cobra.Command {
+	d := &deadClient{adminClient: o}
 	c := &cobra.Command{
 		Use:   "dead",
 		Short: "List orders that failed too often; retry or cancel them",
@@ -36,14 +36,14 @@ that group, and cancel drops it. Both take single orders or a filter; the action
 and the reason.`,
 	}
 	c.PersistentFlags().
-		StringVar(&o.group, "group", "", "dead events of this group instead of dead orders; see sluice group")
-	return o.adminCommand(c, o.deadList(), o.deadSettle(&cobra.Command{
+		StringVar(&d.group, "group", "", "dead events of this group instead of dead orders; see sluice group")
+	return o.adminCommand(c, d.deadList(), d.deadSettle(&cobra.Command{
 		Use:   "retry [ORDER... | --sale S | --error-contains TEXT | --all]",
 		Short: "Requeue dead orders",
 		Example: `  sluice dead retry 923417600000000123
   sluice dead retry --error-contains deadlock --dry-run       # which orders those are
   sluice dead retry --error-contains deadlock --reason "the database is fixed"`,
-	}, "retry", requeued), o.deadSettle(&cobra.Command{
+	}, "retry", requeued), d.deadSettle(&cobra.Command{
 		Use:   "cancel [ORDER... | --sale S | --error-contains TEXT | --all]",
 		Short: "Cancel dead orders: return the unit to the sale and the slot to the buyer",
 		Example: `  sluice dead cancel 923417600000000123 --reason "address cannot be served"
@@ -66,10 +66,10 @@ func (o *deadClient) deadList() *cobra.Command {
 			}
 			if o.group != "" {
 				r := page.request(adminPath("groups", o.group, "dead"), "after", page.after)
-				return printList(cmd.Context(), &o.adminClient, r, "dead", "EVENT\tDIED\tDELIVERIES\tREASON", eventCells)
+				return printList(cmd.Context(), o.adminClient, r, "dead", "EVENT\tDIED\tDELIVERIES\tREASON", eventCells)
 			}
 			r := page.request(adminPath("dead"), "after", page.after, "sale", sale)
-			return printList(cmd.Context(), &o.adminClient, r, "dead",
+			return printList(cmd.Context(), o.adminClient, r, "dead",
 				"ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tUNITS\tREASON", func(d client.DeadLetter) []any {
 					return []any{d.Key, d.SaleID, d.Buyer, d.DiedAt, d.Attempts, d.Crashes, d.Units, whyDead(d)}
 				})

@@ -68,19 +68,17 @@ func checkContact(contact string) error {
 	return errors.New("want a contact address for push services, mailto:shop@example.com or https://shop.example.com/")
 }
 
-func (p *program) groupCommand() *cobra.Command {
-	o := &adminClient{p: p}
+func (o *adminClient) groupCommand() *cobra.Command {
 	list, remove := o.groupList(), o.groupRemove()
 	o.flags(list.Flags())
 	o.flags(remove.Flags())
-	o.completeArgs(remove)
 	return parent(&cobra.Command{
 		Use:   "group",
 		Short: "List, run and remove the groups that consume order events",
 		Long: `Each group gets every event of every order (created, paid, cancelled). Events that a group cannot
 handle are its dead letters: see sluice dead --group. A group without running instances holds up the
 stream, and events wait in the database; remove a group that is no longer needed.`,
-	}, list, remove, p.groupRun(), p.groupVAPID())
+	}, list, remove, o.p.groupRun(), o.p.groupVAPID())
 }
 
 func (p *program) groupRun() *cobra.Command {

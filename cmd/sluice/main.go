@@ -141,18 +141,23 @@ a dead letter.`,
 	root.PersistentFlags().BoolVarP(&p.verbose, "verbose", "v", false, "log at debug level")
 	root.PersistentFlags().StringVar(&p.logFormat, "log", logAuto,
 		"format of the log: text, json, or auto (text on a terminal, else json)")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.checkLog() }
+	o := &adminClient{p: p}
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		o.running = c.Flags()
+		return p.checkLog()
+	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		p.upCommand(), p.gatewayCommand(), p.edgeCommand(), p.backendCommand(), p.workerCommand(), p.watcherCommand(),
-		p.tokenCommand(), p.keysCommand(), p.saleCommand(), p.orderCommand(), p.paymentCommand(), p.deadCommand(),
-		p.queueCommand(), p.shardCommand(), p.benchCommand(), p.rehearseCommand(), p.groupCommand(), p.webhookCommand(),
+		p.tokenCommand(), p.keysCommand(), o.saleCommand(), o.orderCommand(), o.paymentCommand(), o.deadCommand(),
+		o.queueCommand(), o.shardCommand(), p.benchCommand(), o.rehearseCommand(), o.groupCommand(), o.webhookCommand(),
 		p.policyCommand(), p.healthCommand(), p.manualCommand(), p.versionCommand())
 	root.SetHelpCommand(helpCommand())
 	addCompletion(root)
 	forAll(root, func(c *cobra.Command) {
 		addAlias(c)
 		wrapArgs(c)
+		o.completeArgs(c)
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			onlyDecimal(f)
 			shortDefault(f)

@@ -10,8 +10,7 @@ import (
 	"sluice/client"
 )
 
-func (p *program) orderCommand() *cobra.Command {
-	o := &adminClient{p: p}
+func (o *adminClient) orderCommand() *cobra.Command {
 	return o.adminCommand(&cobra.Command{
 		Use:   "order",
 		Short: "List orders in the database; cancel unpaid ones",

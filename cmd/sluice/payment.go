@@ -22,8 +22,7 @@ func paymentCells(p adminhttp.Payment) []any {
 
 const paymentHead = "PAYMENT\tAT\tORDER\tAMOUNT\tREFERENCE\tOUTCOME\tTO DO"
 
-func (p *program) paymentCommand() *cobra.Command {
-	o := &adminClient{p: p}
+func (o *adminClient) paymentCommand() *cobra.Command {
 	return o.adminCommand(&cobra.Command{
 		Use:   "payment",
 		Short: "List payments and settle refunds",

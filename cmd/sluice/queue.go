@@ -11,8 +11,7 @@ import (
 	"sluice/internal/plural"
 )
 
-func (p *program) queueCommand() *cobra.Command {
-	o := &adminClient{p: p}
+func (o *adminClient) queueCommand() *cobra.Command {
 	return o.adminCommand(&cobra.Command{
 		Use:   "queue",
 		Short: "Show the waiting orders and the time until they are in SQL",

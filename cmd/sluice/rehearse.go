@@ -32,9 +32,8 @@ type rehearseFlags struct {
 	beside, noTTY, noFiles bool
 }
 
-func (p *program) rehearseCommand() *cobra.Command {
+func (o *adminClient) rehearseCommand() *cobra.Command {
 	var f rehearseFlags
-	o := &adminClient{p: p}
 	c := &cobra.Command{
 		Use:   "rehearse [SALE]",
 		Short: "Simulate buyers of a copy of a sale and report whether this deployment is ready for the sale",
@@ -51,10 +50,10 @@ exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
   sluice rehearse shoe --target https://shop.example --server http://10.0.0.2:8081
   sluice rehearse clean                                  # removes the copy of a rehearsal that was killed`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.rehearse(cmd.Context(), o, f, append(args, "")[0])
+			return o.rehearse(cmd.Context(), f, append(args, "")[0])
 		},
 	}
-	fl := p.flags(c)
+	fl := o.p.flags(c)
 	fl.StringVar(&f.target, "target", "", "URL of the edge (default: from the data directory)")
 	fl.str(&f.keys, "token-keys", envKeys, "",
 		"JWK Set file with the private key that signs the tokens of the simulated buyers")
@@ -92,7 +91,7 @@ exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
 	return o.adminCommand(c, o.rehearseClean())
 }
 
-func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags, saleID string) error {
+func (o *adminClient) rehearse(ctx context.Context, f rehearseFlags, saleID string) error {
 	admin, err := o.connect()
 	if err != nil {
 		return err
@@ -101,7 +100,7 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 	if f.Sale, err = o.rehearsedSale(ctx, saleID); err != nil {
 		return err
 	}
-	view := p.rehearsalView(f.noTTY || o.json)
+	view := o.p.rehearsalView(f.noTTY || o.json)
 	view.head = visible(fmt.Sprintf("Rehearsing %s at %s: %s, up to %.0f a second, seed %d\n",
 		f.Sale, f.Target, plural.Count(f.Workload.Buyers, "buyer"), f.Workload.PeakRate(), f.Workload.Seed))
 	f.Progress = view.show
@@ -116,9 +115,9 @@ func (p *program) rehearse(ctx context.Context, o *adminClient, f rehearseFlags,
 		return orInterrupted(ctx, err)
 	}
 	if err := o.storeReport(cleaning, report); err != nil {
-		fmt.Fprintln(p.errOut, "The report is not in the admin console: "+visible(oneLine(err)))
+		fmt.Fprintln(o.p.errOut, "The report is not in the admin console: "+visible(oneLine(err)))
 	}
-	err = errors.Join(err, p.writeRehearsal(o, f, report))
+	err = errors.Join(err, o.writeRehearsal(f, report))
 	if err == nil && report.Verdict != rehearsal.Go {
 		err = fmt.Errorf("%s: %s", report.Verdict, strings.Join(report.Why, "; "))
 	}
@@ -205,7 +204,7 @@ func (o *adminClient) storeReport(ctx context.Context, report *rehearsal.Report)
 	return o.do(ctx, post(adminPath("rehearsals", report.Copy.ID, "report"), report), &struct{}{})
 }
 
-func (p *program) writeRehearsal(o *adminClient, f rehearseFlags, report *rehearsal.Report) error {
+func (o *adminClient) writeRehearsal(f rehearseFlags, report *rehearsal.Report) error {
 	path := filepath.Join(f.out, report.Copy.ID)
 	var failed error
 	if !f.noFiles {
@@ -213,11 +212,11 @@ func (p *program) writeRehearsal(o *adminClient, f rehearseFlags, report *rehear
 			createFile(path+".html", 0o644, report.WriteHTML), createFile(path+".json", 0o644, report.WriteJSON))
 	}
 	if o.json {
-		return errors.Join(failed, report.WriteJSON(p.out))
+		return errors.Join(failed, report.WriteJSON(o.p.out))
 	}
-	err := report.WriteText(p.out)
+	err := report.WriteText(o.p.out)
 	if !f.noFiles && failed == nil {
-		fmt.Fprintf(p.out, "\nThe report: %s.html\n", path)
+		fmt.Fprintf(o.p.out, "\nThe report: %s.html\n", path)
 	}
 	return errors.Join(failed, err)
 }

@@ -18,8 +18,7 @@ import (
 	"sluice/client"
 )
 
-func (p *program) saleCommand() *cobra.Command {
-	o := &adminClient{p: p}
+func (o *adminClient) saleCommand() *cobra.Command {
 	return o.adminCommand(
 		&cobra.Command{Use: "sale", Short: "Create, show and change sales"},
 		o.saleCreate(), o.saleList(), o.saleShow(), o.saleAudit(), o.saleRebuild(), o.saleRestock(), o.saleDescribe(),

@@ -17,8 +17,7 @@ import (
 	"sluice/internal/plural"
 )
 
-func (p *program) shardCommand() *cobra.Command {
-	o := &adminClient{p: p}
+func (o *adminClient) shardCommand() *cobra.Command {
 	return o.adminCommand(&cobra.Command{
 		Use:   "shard",
 		Short: "Show where the shards of the stock are stored, and move them",

@@ -19,8 +19,7 @@ import (
 	"sluice/internal/loop"
 )
 
-func (p *program) webhookCommand() *cobra.Command {
-	o := &adminClient{p: p}
+func (o *adminClient) webhookCommand() *cobra.Command {
 	return o.adminCommand(&cobra.Command{
 		Use:   "webhook",
 		Short: "Notify other systems of orders by signed HTTP POSTs: endpoints and deliveries",
