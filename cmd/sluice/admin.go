@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -25,8 +26,7 @@ import (
 type adminClient struct {
 	p            *program
 	server, data string
-	as           string // actor in the action log; empty: the user of this machine
-	json         bool
+	as           string         // actor in the action log; empty: the user of this machine
 	base         string         // address, once connected
 	running      *pflag.FlagSet // flags of the command that runs; nil: it names fields of requests as the API does
 }
@@ -42,7 +42,7 @@ func (o *adminClient) flags(set *pflag.FlagSet) {
 	f.str(&o.server, "server", envServer, "", "URL of the admin API (default: from the data directory)")
 	f.str(&o.data, "data", envData, defaultData, dataHelp)
 	f.str(&o.as, "as", envAdminName, "", "your name in the action log (default: your user name on this machine)")
-	f.json(&o.json)
+	f.json(&o.p.json)
 }
 
 func reasonFlag(c *cobra.Command, why *string) {
@@ -172,14 +172,11 @@ func (o *adminClient) each(names []string, do func(name string) (became string, 
 			break
 		}
 		results = append(results, result{name, became})
-		if !o.json {
+		if !o.p.json {
 			fmt.Fprintf(o.p.out, "%s %s\n", name, became)
 		}
 	}
-	if o.json {
-		return errors.Join(failed, o.p.printJSON(results))
-	}
-	return failed
+	return errors.Join(failed, o.p.show(results, func(io.Writer) {})) // as text they are printed already
 }
 
 func (o *adminClient) postEach(

@@ -18,7 +18,6 @@ func (p *program) benchCommand() *cobra.Command {
 func (p *program) benchQueueCommand() *cobra.Command {
 	var o queuebench.Options
 	var svg string
-	var asJSON bool
 	c := &cobra.Command{
 		Use:   "queue",
 		Short: "Compare the queue drivers list and stream with an in-process queue",
@@ -38,11 +37,7 @@ empty. Compare results of one run only.`,
 			if svg != "" {
 				err = createFile(svg, 0o644, func(w io.Writer) error { return queuebench.Draw(w, rows) })
 			}
-			if asJSON {
-				return errors.Join(err, p.printJSON(rows))
-			}
-			queuebench.Write(p.out, rows)
-			return err
+			return errors.Join(err, p.show(rows, func(w io.Writer) { queuebench.Write(w, rows) }))
 		},
 	}
 	f := p.flags(c)
@@ -53,7 +48,7 @@ empty. Compare results of one run only.`,
 	f.duration(&o.Span, "span", "", 3*time.Second, 100*time.Millisecond, 10*time.Minute,
 		"duration of the latency measurement")
 	f.StringVar(&svg, "svg", "", "SVG file to write the chart to")
-	f.json(&asJSON)
+	f.json(&p.json)
 	f.check(func(bad *problems) {
 		if svg != "" {
 			bad.check("--svg", checkFile(svg))

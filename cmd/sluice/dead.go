@@ -241,7 +241,7 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 			return err
 		}
 	}
-	err := o.show(all, func(w io.Writer) {
+	err := o.p.show(all, func(w io.Writer) {
 		table(w, "ORDER\tSALE\tBUYER\tSTATUS\tUNITS BACK\tDIED BECAUSE\t", all.Orders,
 			func(d adminhttp.SettledOrder) []any { return settledCells(d, f.DryRun && verb == "cancel") })
 		if f.DryRun {
@@ -288,7 +288,7 @@ func (o *deadClient) settleEvents(ctx context.Context, verb, why string, ids []s
 		done++
 		return "is " + became, err
 	})
-	if all && err == nil && !o.json {
+	if all && err == nil && !o.p.json {
 		fmt.Fprintf(o.p.out, "%s %s\n", plural.Count(done, "event"), became)
 	}
 	return err

@@ -136,7 +136,6 @@ webhooks (notifies other systems, see sluice webhook).`,
 }
 
 func (p *program) groupVAPID() *cobra.Command {
-	var asJSON bool
 	c := &cobra.Command{
 		Use:   "vapid",
 		Short: "Create a key pair for Web Push",
@@ -150,14 +149,12 @@ another key, every browser must subscribe again. Browsers read the public key fr
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return p.printJSON(map[string]string{"private": key.Private, "public": key.Public})
-			}
-			fmt.Fprintf(p.out, "%s=%s\npublic key: %s\n", envVAPID, key.Private, key.Public)
-			return nil
+			return p.show(map[string]string{"private": key.Private, "public": key.Public}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s=%s\npublic key: %s\n", envVAPID, key.Private, key.Public)
+			})
 		},
 	}
-	p.flags(c).json(&asJSON)
+	p.flags(c).json(&p.json)
 	return c
 }
 

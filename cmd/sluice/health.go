@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -20,7 +21,6 @@ import (
 
 func (p *program) healthCommand() *cobra.Command {
 	var server, data string
-	var asJSON bool
 	c := &cobra.Command{
 		Use:        "health",
 		SuggestFor: []string{"status", "ping", "check"},
@@ -53,9 +53,6 @@ not name is not checked.`,
 				return usage("nothing to check: set --server, --data (no sluice up has used %s), %s or %s",
 					data, envRedis, envDatabase)
 			}
-			if !asJSON {
-				return err
-			}
 			state := struct {
 				Ready bool   `json:"ready"`
 				Why   string `json:"why,omitempty"` // it is not
@@ -63,11 +60,11 @@ not name is not checked.`,
 			if err != nil {
 				state.Why = oneLine(err)
 			}
-			return errors.Join(err, p.printJSON(state))
+			return errors.Join(err, p.show(state, func(io.Writer) {})) // the exit code is the text
 		},
 	}
 	f := p.flags(c)
-	f.json(&asJSON)
+	f.json(&p.json)
 	f.str(&server, "server", envServer, "", "URL of a listener of sluice")
 	f.str(&data, "data", envData, defaultData, dataHelp)
 	return c

@@ -97,6 +97,7 @@ type program struct {
 	interactive bool // in and errOut are a terminal
 	stdout      io.Writer
 	out, errOut io.Writer // out writes to stdout; the command fails if it cannot
+	json        bool      // --json
 	verbose     bool
 	level       slog.LevelVar
 	logFormat   string // --log

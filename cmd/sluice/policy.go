@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -66,7 +67,7 @@ func (p *program) printFindings(all policy.Findings) {
 func (p *program) checkCommand() *cobra.Command {
 	expect := policy.Sizing{Buckets: limit.DefaultCapacity}
 	var zone string
-	var strict, asJSON bool
+	var strict bool
 	c := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a policy; if it is invalid, exit 2 and print a line for each error",
@@ -87,22 +88,18 @@ FILE defaults to ` + envPolicy + `, or to lua/policy.lua if it is not set.`,
 				return err
 			}
 			got.Valid = len(got.Errors) == 0 && (!strict || len(got.Warnings) == 0)
-			if !asJSON {
-				p.printCheck(got)
-			} else if err := p.printJSON(got); err != nil {
-				return err
+			err = p.show(got, func(w io.Writer) { p.printCheck(w, got) })
+			if err == nil && !got.Valid {
+				err = errReported
 			}
-			if !got.Valid {
-				return errReported
-			}
-			return nil
+			return err
 		},
 	}
 	f := p.flags(c)
 	f.number(&expect.Keys, "keys", "", defaultKeys, 0, 0,
 		"expected clients, and as many buyers, within the time a bucket takes to drain; 0: skip the check of the size")
 	f.StringVar(&zone, "zone", defaultZone, "size of the nginx edge's zone sluice_buckets")
-	f.json(&asJSON)
+	f.json(&p.json)
 	f.BoolVar(&strict, "strict", false, "treat warnings as errors")
 	f.check(func(bad *problems) {
 		var err error
@@ -145,7 +142,7 @@ func checkPolicy(file string, size policy.Sizing) policyCheck {
 	return found
 }
 
-func (p *program) printCheck(found policyCheck) {
+func (p *program) printCheck(w io.Writer, found policyCheck) {
 	p.printFindings(found.Errors)
 	for i := range found.Warnings {
 		found.Warnings[i].Message = "warning: " + found.Warnings[i].Message
@@ -154,9 +151,9 @@ func (p *program) printCheck(found policyCheck) {
 	if !found.Valid {
 		return
 	}
-	fmt.Fprintf(p.out, "%s is valid: %s", found.File, plural.Count(found.Rules, "rule"))
+	fmt.Fprintf(w, "%s is valid: %s", found.File, plural.Count(found.Rules, "rule"))
 	if len(found.Warnings) > 0 {
-		fmt.Fprintf(p.out, ", %s", plural.Count(len(found.Warnings), "warning"))
+		fmt.Fprintf(w, ", %s", plural.Count(len(found.Warnings), "warning"))
 	}
-	fmt.Fprintln(p.out)
+	fmt.Fprintln(w)
 }

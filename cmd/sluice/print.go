@@ -18,19 +18,15 @@ import (
 	"sluice/internal/plural"
 )
 
-func (p *program) printJSON(v any) error {
+// show prints v as JSON with --json, else as text. run reports an output that is incomplete.
+func (p *program) show(v any, text func(w io.Writer)) error {
+	if !p.json {
+		text(p.out)
+		return nil
+	}
 	e := json.NewEncoder(p.out)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
-}
-
-// show prints v as JSON with --json, else as text.
-func (o *adminClient) show(v any, text func(w io.Writer)) error {
-	if o.json {
-		return o.p.printJSON(v)
-	}
-	text(o.p.out)
-	return nil
 }
 
 // print sends a request, decodes the response into answer and prints it: unchanged with --json, else as text.
@@ -39,7 +35,7 @@ func (o *adminClient) print(ctx context.Context, r client.Request, answer any, t
 	if err != nil {
 		return err
 	}
-	return o.show(raw, text)
+	return o.p.show(raw, text)
 }
 
 // fetch sends a request, decodes the response into answer and returns it.
@@ -91,7 +87,7 @@ func printList[T any](
 		}
 	}
 	o.p.reportUnavailable(answer.unavailable)
-	return o.show(raw, func(w io.Writer) {
+	return o.p.show(raw, func(w io.Writer) {
 		table(w, head, answer.items, cells)
 		if answer.next != "" {
 			fmt.Fprintf(w, "more: --after %s\n", answer.next)

@@ -28,7 +28,7 @@ get 503 until it has drained.`,
 				return err
 			}
 			o.p.reportUnavailable(q.Unavailable)
-			return o.show(raw, func(w io.Writer) { printQueue(w, q) })
+			return o.p.show(raw, func(w io.Writer) { printQueue(w, q) })
 		},
 	})
 }

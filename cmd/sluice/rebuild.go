@@ -46,7 +46,7 @@ takes seconds per million orders.`,
 			started, status := s.Fence, o.p.status()
 			defer status.done()
 			for s.Running && s.Fence == started {
-				if !o.json {
+				if !o.p.json {
 					status.show(progress(s))
 				}
 				if loop.Sleep(cmd.Context(), progressEvery); cmd.Context().Err() != nil {
@@ -82,7 +82,7 @@ func (o *adminClient) rebuilt(s rebuild.Status) error {
 		return errors.New(s.Error)
 	}
 	var bad []string
-	err := o.show(s, func(w io.Writer) {
+	err := o.p.show(s, func(w io.Writer) {
 		for _, sale := range s.Sales {
 			fmt.Fprintf(w, "%s: %s, %d left; %d queued again, %d without a unit, slots of %s corrected\n", sale.SaleID,
 				plural.Count(sale.Orders, "order"), sale.Left, sale.Requeued, sale.Unbacked, plural.Count(sale.Corrected, "buyer"))

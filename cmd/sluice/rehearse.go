@@ -100,7 +100,7 @@ func (o *adminClient) rehearse(ctx context.Context, f rehearseFlags, saleID stri
 	if f.Sale, err = o.rehearsedSale(ctx, saleID); err != nil {
 		return err
 	}
-	view := o.p.rehearsalView(f.noTTY || o.json)
+	view := o.p.rehearsalView(f.noTTY || o.p.json)
 	view.head = visible(fmt.Sprintf("Rehearsing %s at %s: %s, up to %.0f a second, seed %d\n",
 		f.Sale, f.Target, plural.Count(f.Workload.Buyers, "buyer"), f.Workload.PeakRate(), f.Workload.Seed))
 	f.Progress = view.show
@@ -211,14 +211,12 @@ func (o *adminClient) writeRehearsal(f rehearseFlags, report *rehearsal.Report) 
 		failed = errors.Join(
 			createFile(path+".html", 0o644, report.WriteHTML), createFile(path+".json", 0o644, report.WriteJSON))
 	}
-	if o.json {
-		return errors.Join(failed, report.WriteJSON(o.p.out))
-	}
-	err := report.WriteText(o.p.out)
-	if !f.noFiles && failed == nil {
-		fmt.Fprintf(o.p.out, "\nThe report: %s.html\n", path)
-	}
-	return errors.Join(failed, err)
+	return errors.Join(failed, o.p.show(report, func(w io.Writer) {
+		_ = report.WriteText(w) // run reports an output that is incomplete
+		if !f.noFiles && failed == nil {
+			fmt.Fprintf(w, "\nThe report: %s.html\n", path)
+		}
+	}))
 }
 
 func (o *adminClient) rehearseClean() *cobra.Command {
@@ -244,7 +242,7 @@ be repeated.`,
 				}
 			}
 			removed, failed := o.removeRehearsals(cmd.Context(), args, all)
-			return errors.Join(failed, o.show(removed, func(w io.Writer) {
+			return errors.Join(failed, o.p.show(removed, func(w io.Writer) {
 				for _, r := range removed {
 					fmt.Fprintf(w, "%s and its %s are removed\n", r.ID, plural.Count(r.Orders, "order"))
 				}

@@ -17,7 +17,6 @@ import (
 func (p *program) replayCommand() *cobra.Command {
 	var cfg replay.Config
 	var file, against string
-	var asJSON bool
 	c := &cobra.Command{
 		Use:   "replay ACCESS_LOG...",
 		Short: "Replay recorded traffic through a policy: which requests would be rejected",
@@ -59,17 +58,13 @@ see the requests with a verified token. Unreadable lines are counted and skipped
 			case err != nil:
 				return err
 			}
-			if asJSON {
-				return p.printJSON(report)
-			}
-			report.WriteText(p.out)
-			return nil
+			return p.show(report, report.WriteText)
 		},
 	}
 	f := p.flags(c)
 	f.str(&file, "policy", envPolicy, defaultPolicy, "policy to evaluate")
 	f.StringVar(&against, "against", "", "policy to compare it with, for example the current one")
-	f.json(&asJSON)
+	f.json(&p.json)
 	f.number(&cfg.Top, "top", "", 10, 1, 0, "number of keys to print, those with the most rejections first")
 	f.duration(&cfg.Window, "window", "", replay.DefaultWindow, 1, 0,
 		"span of reordering: log lines are written when requests end, and evaluated by their start")

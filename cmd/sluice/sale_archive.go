@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -123,14 +124,15 @@ func (o *adminClient) archiveAll(ctx context.Context, s *assemble.Stores, ids []
 		}
 		all = append(all, archived{id, a.Orders, a.Payments, len(a.Parts)})
 	}
-	if o.json {
-		if err := o.p.printJSON(map[string]any{"archived": all}); err != nil {
-			return err
+	err := o.p.show(map[string]any{"archived": all}, func(w io.Writer) {
+		if len(all) > 0 || failed == nil {
+			table(w, "SALE\tORDERS\tPAYMENTS\tFILES", all, func(a archived) []any {
+				return []any{a.Sale, a.Orders, a.Payments, a.Files}
+			})
 		}
-	} else if len(all) > 0 || failed == nil {
-		table(o.p.out, "SALE\tORDERS\tPAYMENTS\tFILES", all, func(a archived) []any {
-			return []any{a.Sale, a.Orders, a.Payments, a.Files}
-		})
+	})
+	if err != nil {
+		return err
 	}
 	if failed != nil && len(ids) > 1 {
 		return fmt.Errorf("%d of %d sales are not archived", len(ids)-len(all), len(ids))

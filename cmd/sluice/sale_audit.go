@@ -25,7 +25,7 @@ func (o *adminClient) saleAudit() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := o.show(raw, func(w io.Writer) { printAudit(w, r) }); err != nil || r.Balanced {
+			if err := o.p.show(raw, func(w io.Writer) { printAudit(w, r) }); err != nil || r.Balanced {
 				return err
 			}
 			return fmt.Errorf("sale %s does not balance", args[0])

@@ -98,7 +98,7 @@ does not create it, migrate it or wait for it.`,
 				"shard": shard, "from": moved.From, "to": moved.To, "keys": moved.Keys,
 				"held_seconds": moved.Held.Seconds(), "verified": moved.Verified,
 			}
-			return o.show(result, func(w io.Writer) {
+			return o.p.show(result, func(w io.Writer) {
 				switch {
 				case moved.From == moved.To:
 					fmt.Fprintf(w, "shard %d is on %s already\n", shard, to)

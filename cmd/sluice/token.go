@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -22,7 +23,6 @@ func (p *program) tokenCommand() *cobra.Command {
 	var user, data, kid, keys string
 	var claims token.Expect
 	var ttl time.Duration
-	var asJSON bool
 	var signer *token.Signer
 	c := &cobra.Command{
 		Use:   "token --user U",
@@ -44,11 +44,8 @@ private key of that file, else with the secret in the data directory of "sluice 
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return p.printJSON(tokenJSON{signed, user, time.Now().Add(ttl).UTC().Truncate(time.Second)})
-			}
-			fmt.Fprintln(p.out, signed)
-			return nil
+			result := tokenJSON{signed, user, time.Now().Add(ttl).UTC().Truncate(time.Second)}
+			return p.show(result, func(w io.Writer) { fmt.Fprintln(w, signed) })
 		},
 	}
 	f := p.flags(c)
@@ -57,7 +54,7 @@ private key of that file, else with the secret in the data directory of "sluice 
 	f.str(&keys, "token-keys", envKeys, "", "JWK Set file with the private key to sign with, or a file with one JWK")
 	f.StringVar(&kid, "kid", "", "key of --token-keys that signs")
 	f.expect(&claims)
-	f.json(&asJSON)
+	f.json(&p.json)
 	f.str(&data, "data", envData, defaultData, dataHelp)
 	f.check(func(bad *problems) {
 		if user == "" {

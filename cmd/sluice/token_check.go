@@ -26,7 +26,6 @@ const maxTokenInput = 16 << 10
 func (p *program) tokenCheckCommand() *cobra.Command {
 	var data, keys string
 	var expect token.Expect
-	var asJSON bool
 	var verifier *token.Keys
 	c := &cobra.Command{
 		Use:   "check TOKEN",
@@ -53,13 +52,13 @@ is rejected.`,
 			if raw = strings.TrimSpace(raw); len(raw) > 7 && strings.EqualFold(raw[:7], "bearer ") {
 				raw = strings.TrimSpace(raw[7:])
 			}
-			return p.checkToken(cmd.Context(), verifier, raw, asJSON)
+			return p.checkToken(cmd.Context(), verifier, raw)
 		},
 	}
 	f := p.flags(c)
 	f.str(&keys, "token-keys", envKeys, "", "JWK Set of the keys that verify tokens, a file or https://...")
 	f.expect(&expect)
-	f.json(&asJSON)
+	f.json(&p.json)
 	f.str(&data, "data", envData, defaultData, dataHelp)
 	f.check(func(bad *problems) {
 		secret, err := p.secretOf(dataDir(data))
@@ -72,7 +71,7 @@ is rejected.`,
 	return c
 }
 
-func (p *program) checkToken(ctx context.Context, keys *token.Keys, raw string, asJSON bool) error {
+func (p *program) checkToken(ctx context.Context, keys *token.Keys, raw string) error {
 	if err := keys.Await(ctx, p.logger()); err != nil {
 		return orInterrupted(ctx, err)
 	}
@@ -89,21 +88,19 @@ func (p *program) checkToken(ctx context.Context, keys *token.Keys, raw string, 
 		expires = expires.UTC().Truncate(time.Second)
 		result = tokenVerdict{Valid: true, User: user, ExpiresAt: &expires}
 	}
-	switch {
-	case asJSON:
-		if err := p.printJSON(result); err != nil {
-			return err
+	err = p.show(result, func(w io.Writer) {
+		if !result.Valid {
+			return
 		}
-	case result.Valid:
 		hint := ""
 		if result.ExpiresAt.Year() == 9999 { // the latest time that a Set returns
 			hint = " or later: exp must be in seconds, not in milliseconds"
 		}
-		fmt.Fprintf(p.out, "valid: the buyer is %s, until %s%s\n",
+		fmt.Fprintf(w, "valid: the buyer is %s, until %s%s\n",
 			result.User, result.ExpiresAt.Format(time.RFC3339), hint)
+	})
+	if err == nil && !result.Valid {
+		err = errors.New("the token is rejected: " + result.Reason)
 	}
-	if !result.Valid {
-		return errors.New("the token is rejected: " + result.Reason)
-	}
-	return nil
+	return err
 }

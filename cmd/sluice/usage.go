@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -200,20 +201,15 @@ func addAlias(c *cobra.Command) {
 }
 
 func (p *program) versionCommand() *cobra.Command {
-	var asJSON bool
 	c := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version, the commit and the version of Go",
 		Example: "  sluice version\n  sluice version --json",
 		RunE: func(*cobra.Command, []string) error {
 			b := readBuild()
-			if asJSON {
-				return p.printJSON(b)
-			}
-			_, err := fmt.Fprintln(p.out, b)
-			return err
+			return p.show(b, func(w io.Writer) { fmt.Fprintln(w, b) })
 		},
 	}
-	p.flags(c).json(&asJSON)
+	p.flags(c).json(&p.json)
 	return c
 }

@@ -247,11 +247,11 @@ func (o *adminClient) webhookPing() *cobra.Command {
 					var failed error
 					if d.State != "delivered" {
 						failed = fmt.Errorf("%s: the test delivery %s failed: %s", args[0], d.ID, lastAttempt(d))
-						if !o.json {
+						if !o.p.json {
 							return failed
 						}
 					}
-					return errors.Join(failed, o.show(raw, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", d.ID, lastAttempt(d)) }))
+					return errors.Join(failed, o.p.show(raw, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", d.ID, lastAttempt(d)) }))
 				}
 				if loop.Sleep(ctx, pingEvery); ctx.Err() != nil {
 					return orInterrupted(cmd.Context(), fmt.Errorf("%s is not sent after %s: start sluice group run webhooks, "+
