@@ -14,51 +14,39 @@ import (
 // rehearsalView shows the progress of a rehearsal: on a terminal in lines that it overwrites, elsewhere in a new line
 // every plainEvery and at each step. It is safe for concurrent use.
 type rehearsalView struct {
-	w      io.Writer
-	live   bool
 	colour bool
 	head   string // printed first
 
 	mu    sync.Mutex
-	lines int       // on the terminal
+	to    status
 	shown time.Time // when the last plain line was written
-	last  string    // its step
+	step  string    // of that line
 }
 
 const plainEvery = 2 * time.Second
 
 func (p *program) rehearsalView(plain bool) *rehearsalView {
-	v := &rehearsalView{w: p.errOut, live: !plain && p.onTerminal()}
-	v.colour = v.live && p.getenv("NO_COLOR") == ""
+	v := &rehearsalView{to: *p.status()}
+	v.to.terminal = v.to.terminal && !plain
+	v.colour = v.to.terminal && p.getenv("NO_COLOR") == ""
 	return v
 }
 
 func (v *rehearsalView) show(p rehearsal.Progress) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	_, _ = io.WriteString(v.w, v.head)
+	_, _ = io.WriteString(v.to.w, v.head)
 	v.head = ""
-	if !v.live {
-		if p.Step == v.last && time.Since(v.shown) < plainEvery {
-			return
-		}
-		v.shown, v.last = time.Now(), p.Step
-		fmt.Fprintf(v.w, "%8s  %s: %d of %d arrived, %s, %d accepted, %d refused, %d limited, %d failed, p99 %s, "+
+	switch {
+	case v.to.terminal:
+		v.to.overwrite(v.paint(p)...)
+	case p.Step != v.step || time.Since(v.shown) >= plainEvery:
+		v.shown, v.step = time.Now(), p.Step
+		fmt.Fprintf(v.to.w, "%8s  %s: %d of %d arrived, %s, %d accepted, %d refused, %d limited, %d failed, p99 %s, "+
 			"%s left, %s queued\n", clock(p.At), p.Step, p.Actors, p.Of, plural.Count(p.Requests, "request"), p.Accepted,
 			p.Groups[rehearsal.Refused], p.Groups[rehearsal.Throttled], p.Groups[rehearsal.Failed],
 			p.P99.Round(100*time.Microsecond), orUnknown(p.Left), orUnknown(p.Queued))
-		return
 	}
-	var b strings.Builder
-	if v.lines > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", v.lines)
-	}
-	lines := v.paint(p)
-	for _, line := range lines {
-		b.WriteString("\x1b[2K" + line + "\n")
-	}
-	v.lines = len(lines)
-	_, _ = io.WriteString(v.w, b.String())
 }
 
 func (v *rehearsalView) paint(p rehearsal.Progress) []string {
@@ -86,8 +74,8 @@ func (v *rehearsalView) in(code, text string) string {
 func (v *rehearsalView) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.lines > 0 {
-		fmt.Fprintln(v.w)
+	if v.to.lines > 0 {
+		fmt.Fprint(v.to.w, "\n\n")
 	}
 }
 

@@ -21,10 +21,10 @@ func TestRehearsalViewOverwritesItsLines(t *testing.T) {
 		Step:     "shoppers arrive",
 	}
 	for name, v := range map[string]*rehearsalView{
-		"plain": {}, "live": {live: true}, "in colour": {live: true, colour: true},
+		"plain": {}, "live": {to: status{terminal: true}}, "in colour": {to: status{terminal: true}, colour: true},
 	} {
 		var out bytes.Buffer
-		v.w = &out
+		v.to.w = &out
 		v.show(p)
 		once := out.Len()
 		first := out.String()
@@ -35,8 +35,12 @@ func TestRehearsalViewOverwritesItsLines(t *testing.T) {
 				t.Errorf("%s: %q, then immediately %q", name, first, again)
 			}
 		default:
-			if up := "\x1b[7A"; strings.Contains(first, up) || !strings.HasPrefix(again, up) || strings.Count(first, "\n") != 7 {
+			const up = "\r\x1b[6A\x1b[J"
+			if strings.Contains(first, up) || !strings.HasPrefix(again, up) || strings.Count(first, "\n") != 6 {
 				t.Errorf("%s: %q, then %q", name, first, again)
+			}
+			if !strings.Contains(first, "\x1b[?7l") || !strings.HasSuffix(first, "\x1b[?7h") {
+				t.Errorf("%s: a narrow terminal wraps %q", name, first)
 			}
 		}
 		if coloured := strings.Contains(first, "\x1b[32m"); coloured != v.colour {

@@ -44,11 +44,12 @@ func (p *program) confirm(ctx context.Context, warning, name string) error {
 	return nil
 }
 
-// status shows the progress of long work on standard error: on a terminal in one line that changes, elsewhere in a
+// status shows the progress of long work on standard error: on a terminal in lines that it overwrites, elsewhere in a
 // line for each change.
 type status struct {
 	w        io.Writer
 	terminal bool
+	lines    int // on the terminal
 	last     string
 }
 
@@ -60,17 +61,28 @@ func (s *status) show(line string) {
 	switch {
 	case line == s.last:
 	case s.terminal:
-		fmt.Fprintf(s.w, "\r\x1b[K%s", line)
+		s.overwrite(line)
 	default:
 		fmt.Fprintln(s.w, line)
 	}
 	s.last = line
 }
 
-// done clears the line on a terminal. It may be called again.
+// overwrite prints lines on a terminal in place of those before. A narrow terminal truncates them, because it would
+// move only to a part of a wrapped line.
+func (s *status) overwrite(lines ...string) {
+	up := ""
+	if s.lines > 1 {
+		up = fmt.Sprintf("\x1b[%dA", s.lines-1)
+	}
+	_, _ = io.WriteString(s.w, "\r"+up+"\x1b[J\x1b[?7l"+strings.Join(lines, "\n")+"\x1b[?7h")
+	s.lines = len(lines)
+}
+
+// done clears the lines on a terminal. It may be called again.
 func (s *status) done() {
-	if s.terminal && s.last != "" {
-		fmt.Fprint(s.w, "\r\x1b[K")
+	if s.lines > 0 {
+		s.overwrite()
 	}
 	s.last = ""
 }
