@@ -91,10 +91,10 @@ func (p *program) edge(ctx context.Context, cfg nginx.Config, flags edgeFlags, c
 		return err
 	}
 	if !check {
-		return helpers.runBeside(ctx, func(ctx context.Context) error { return p.runEdge(ctx, &cfg, flags.listen, signals) })
+		return p.runEdge(ctx, &cfg, flags.listen, signals)
 	}
 	cfg.Prefix = ""
-	if err := helpers.runBeside(ctx, cfg.Check); err != nil {
+	if err := cfg.Check(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(p.out, "nginx's configuration and the policy are valid (policy: %s)\n", policyName(edgePolicy(cfg)))

@@ -22,12 +22,12 @@ import (
 type edgeHelpers struct {
 	cfg  *nginx.Config
 	log  *slog.Logger
-	runs []func(ctx context.Context)
 	ends []func() // in the order of the start
 }
 
-func (h *edgeHelpers) add(run func(ctx context.Context), end func()) {
-	h.runs, h.ends = append(h.runs, run), append(h.ends, end)
+// start runs a helper until close, which then calls end.
+func (h *edgeHelpers) start(run func(ctx context.Context), end func()) {
+	h.ends = append(h.ends, inBackground(run, end))
 }
 
 func (h *edgeHelpers) close() {
@@ -36,17 +36,16 @@ func (h *edgeHelpers) close() {
 	}
 }
 
-// runBeside runs main until ctx ends, and the helpers until main has returned.
-func (h *edgeHelpers) runBeside(ctx context.Context, main func(context.Context) error) error {
-	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
+// inBackground starts run, and returns a function that stops it, waits for its return and calls end.
+func inBackground(run func(ctx context.Context), end func()) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	for _, run := range h.runs {
-		running.Go(func() { run(longer) })
+	running.Go(func() { run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+		end()
 	}
-	err := main(ctx)
-	stop()
-	running.Wait()
-	return err
 }
 
 func (p *program) addHelpers(ctx context.Context, h *edgeHelpers, flags edgeFlags) error {
@@ -71,7 +70,7 @@ func (p *program) addHelpers(ctx context.Context, h *edgeHelpers, flags edgeFlag
 		if err != nil {
 			return err
 		}
-		h.add(leases.Run, leases.Close)
+		h.start(leases.Run, leases.Close)
 		h.cfg.LeaseSocket = leases.Socket()
 	}
 	if token.IsURL(flags.TokenKeys) {
@@ -86,7 +85,7 @@ func (h *edgeHelpers) addSpans(spans *tracing.Provider, registry *prometheus.Reg
 	if err != nil {
 		return err
 	}
-	h.add(receiver.Run, receiver.Close)
+	h.start(receiver.Run, receiver.Close)
 	h.cfg.Spans = &nginx.Spans{Address: receiver.Address(), Tag: receiver.Tag(), Metrics: receiver.Metrics(),
 		FollowParent: spans.Sampling.FollowParent, Ratio: spans.Sampling.Ratio}
 	return nil
@@ -101,7 +100,7 @@ func (h *edgeHelpers) addKeys(ctx context.Context, keys *token.Keys) error {
 	if err != nil {
 		return err
 	}
-	h.add(m.Run, m.Close)
+	h.start(m.Run, m.Close)
 	h.cfg.TokenKeys, h.cfg.KeysSocket = m.File(), m.Socket()
 	return nil
 }

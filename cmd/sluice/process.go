@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -128,14 +127,9 @@ func openFleet(url string, log *slog.Logger) (client *fleetlimit.Client, done fu
 		return nil, nil, usage("--limit-redis: %w", err)
 	}
 	client = fleetlimit.NewClient(server, fleetlimit.Now)
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { client.Run(ctx) })
-	return client, func() {
-		stop()
-		running.Wait()
+	return client, inBackground(client.Run, func() {
 		if err := server.Close(); err != nil {
 			log.Warn("closing the limit Redis", "err", fmt.Sprint(err))
 		}
-	}, nil
+	}), nil
 }
