@@ -51,6 +51,15 @@ the unit's listener instead of --listen.`,
 	return c
 }
 
+// newGateway returns a gateway with its token keys. It waits while a URL of keys does not respond.
+func newGateway(ctx context.Context, cfg gateway.Config) (*gateway.Gateway, error) {
+	g, err := gateway.New(cfg)
+	if err != nil {
+		return nil, usageError{Err: err}
+	}
+	return g, orInterrupted(ctx, g.AwaitKeys(ctx))
+}
+
 func (p *program) gateway(ctx context.Context, flags gatewayFlags) error {
 	cfg, log, registry := flags.cfg, p.logger(), newRegistry()
 	signals, stop := received(syscall.SIGHUP, syscall.SIGUSR1)
@@ -73,12 +82,9 @@ func (p *program) gateway(ctx context.Context, flags gatewayFlags) error {
 	cfg.Shared = flags.Shared
 	cfg.Logger, cfg.Registry, cfg.SaleNotifications = log, registry, true
 	cfg.Spans, cfg.AccessLog, cfg.Fleet = edgetrace.New(spans), access, fleet
-	g, err := gateway.New(cfg)
+	g, err := newGateway(ctx, cfg)
 	if err != nil {
-		return usageError{Err: err}
-	}
-	if err := g.AwaitKeys(ctx); err != nil {
-		return orInterrupted(ctx, err)
+		return err
 	}
 	ln, err := inheritedListener(p.getenv)
 	if ln == nil && err == nil {

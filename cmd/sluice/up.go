@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"sluice/backend/events"
@@ -21,7 +20,6 @@ import (
 	"sluice/internal/assemble"
 	"sluice/internal/edgeconfig"
 	"sluice/internal/edgetrace"
-	"sluice/internal/fleetlimit"
 	"sluice/lua"
 )
 
@@ -155,9 +153,11 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 		return err
 	}
 	defer closeFleet()
-	edge, err := p.startGateway(ctx, flags, backend, b.Own, edgetrace.New(spans), fleet)
+	cfg := flags.gatewayConfig(backend.Addr())
+	cfg.Logger, cfg.Registry, cfg.Spans, cfg.Fleet = p.logger(), b.Own, edgetrace.New(spans), fleet
+	edge, err := newGateway(ctx, cfg)
 	if err != nil {
-		return orInterrupted(ctx, err)
+		return err
 	}
 	where := server{
 		Public: "http://" + reachable(public.Addr()),
@@ -216,30 +216,20 @@ func (p *program) startBackend(
 	})
 }
 
-func (p *program) startGateway(
-	ctx context.Context, flags upFlags, backend net.Listener, registry *prometheus.Registry, spans *edgetrace.Recorder,
-	fleet *fleetlimit.Client,
-) (*gateway.Gateway, error) {
-	g, err := gateway.New(gateway.Config{
+// gatewayConfig returns the settings of the gateway in front of a backend.
+func (f upFlags) gatewayConfig(backend net.Addr) gateway.Config {
+	return gateway.Config{
 		Shared: edgeconfig.Shared{
-			Upstreams:   []string{backend.Addr().String()},
-			Secret:      flags.secret,
-			TokenKeys:   flags.tokenKeys,
-			Expect:      flags.expect,
-			CORSOrigins: flags.corsOrigins,
+			Upstreams:   []string{backend.String()},
+			Secret:      f.secret,
+			TokenKeys:   f.tokenKeys,
+			Expect:      f.expect,
+			CORSOrigins: f.corsOrigins,
 		},
-		PolicyPath:        flags.policy,
+		PolicyPath:        f.policy,
 		PolicySource:      lua.Policy,
-		Logger:            p.logger(),
-		Registry:          registry,
-		Spans:             spans,
 		SaleNotifications: true,
-		Fleet:             fleet,
-	})
-	if err != nil {
-		return nil, usage("%w", err)
 	}
-	return g, g.AwaitKeys(ctx)
 }
 
 // workStages are the worker and the consumer groups, which give each other no work. The worker of an embedded Redis
