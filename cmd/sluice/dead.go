@@ -77,6 +77,7 @@ func (o *deadClient) deadList() *cobra.Command {
 	}
 	page.add(c)
 	c.Flags().StringVar(&sale, "sale", "", "only of this sale")
+	o.p.flags(c).filled("group")
 	return c
 }
 
@@ -168,7 +169,8 @@ func became(s client.Settled) string {
 func (o *deadClient) deadSettle(c *cobra.Command, verb string, became func(client.Settled) string) *cobra.Command {
 	var f deadFilter
 	f.add(c)
-	o.p.flags(c).filled("sale", "error-contains", "died-after", "died-before") // without one, more would be settled
+	// Without one, more would be settled, or dead orders instead of events.
+	o.p.flags(c).filled("group", "sale", "error-contains", "died-after", "died-before")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.read(time.Now()); err != nil {
 			return err

@@ -58,9 +58,10 @@ func TestDescriptionWithAByteOrderMark(t *testing.T) {
 	}
 }
 
-// A value is empty if a variable of a script is not set. Without it, more dead orders would be settled, a repeated
-// command would create or add again, a sale would not end, its description would be removed, an endpoint would receive
-// the events of all sales, and an edge would serve without TLS, or accept the tokens of other applications.
+// A value is empty if a variable of a script is not set. Without it, more dead orders would be settled, or those of the
+// queue instead of the events of a group, more webhooks would be sent again, a repeated command would create or add
+// again, a sale would not end, its description would be removed, an endpoint would receive the events of all sales, and
+// an edge would serve without TLS, or accept the tokens of other applications.
 func TestEmptyValueIsRejected(t *testing.T) {
 	const empty = " is empty: name a value, or leave it out"
 	for _, flag := range []string{"id", "closes"} {
@@ -81,6 +82,10 @@ func TestEmptyValueIsRejected(t *testing.T) {
 			wantUsage(t, "--"+flag+empty, "dead", verb, "--all", "--"+flag, "")
 		}
 	}
+	for _, verb := range []string{"retry", "cancel", "list"} {
+		wantUsage(t, "--group"+empty, "dead", "--group", "", verb)
+	}
+	wantUsage(t, "--since"+empty, "webhook", "redeliver", "ep_1", "--failed", "--since", "")
 }
 
 // A command that has sent nothing has not begun.

@@ -343,8 +343,10 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 		},
 	}
 	reasonFlag(c, &why)
-	c.Flags().BoolVar(&failed, "failed", false, "all failed deliveries")
-	c.Flags().StringVar(&since, "since", "", "with --failed: only those failed since: RFC 3339, or a duration ago, "+
+	f := o.p.flags(c)
+	f.filled("since")
+	f.BoolVar(&failed, "failed", false, "all failed deliveries")
+	f.StringVar(&since, "since", "", "with --failed: only those failed since: RFC 3339, or a duration ago, "+
 		"such as 2h (default: all)")
 	return c
 }
