@@ -64,7 +64,7 @@ func (l *nginxLog) line(line string) {
 		l.level = max(l.level, slog.LevelWarn)
 	}
 	if line != "" {
-		l.log.Log(context.Background(), l.level, line, "from", "nginx")
+		l.log.Log(context.Background(), l.level, visible(line), "from", "nginx") // it may contain text of a client
 	}
 }
 

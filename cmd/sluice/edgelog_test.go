@@ -40,6 +40,10 @@ func TestErrorLogOfNginx(t *testing.T) {
 			at + "[error] " + process + "*7 client sent invalid chunked body\n",
 			"DEBUG client sent invalid chunked body\n",
 		},
+		{ // nginx writes the path and the headers as the client has sent them
+			at + "[error] " + process + "*7 connect() failed, request: \"GET /\u009b31m\u202ea HTTP/1.1\"\n",
+			`ERROR connect() failed, request: "GET /\u009b31m\u202ea HTTP/1.1"` + "\n",
+		},
 		{"[emerg] no end", "WARN [emerg] no end\n"},
 		{"", ""},
 	} {
