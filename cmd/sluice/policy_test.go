@@ -194,6 +194,12 @@ func TestPolicyReplayRejectsInvalidInput(t *testing.T) {
 	}
 }
 
+// Two readers of standard input would each get a part of its lines.
+func TestStandardInputIsReplayedOnce(t *testing.T) {
+	wantUsage(t, "- is standard input and can be read once: name it once", "policy", "replay", "-", "a.log", "-",
+		"--policy", "../../lua/policy.lua")
+}
+
 // Opening or reading a pipe may block without end. An interrupt ends the command.
 func TestReadingAPipeCanBeInterrupted(t *testing.T) {
 	silent := filepath.Join(t.TempDir(), "silent")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
@@ -81,6 +82,9 @@ type accessLogs struct {
 
 func openLogs(ctx context.Context, names []string) (*accessLogs, error) {
 	logs := &accessLogs{}
+	if first := slices.Index(names, "-"); first >= 0 && slices.Contains(names[first+1:], "-") {
+		return logs, usage("- is standard input and can be read once: name it once")
+	}
 	for _, name := range names {
 		f := os.Stdin
 		if name == "-" {
