@@ -68,23 +68,23 @@ func (s *status) show(line string) {
 	s.last = line
 }
 
-// overwrite prints lines on a terminal in place of those before. A narrow terminal truncates them, because it would
-// move only to a part of a wrapped line.
+// overwrite prints lines on a terminal in place of those before. A narrow terminal truncates them, because the next call
+// would not find the beginning of a wrapped one. The last character of a truncated line is in the last column: a space.
 func (s *status) overwrite(lines ...string) {
 	up := ""
 	if s.lines > 1 {
 		up = fmt.Sprintf("\x1b[%dA", s.lines-1)
 	}
-	_, _ = io.WriteString(s.w, "\r"+up+"\x1b[J\x1b[?7l"+strings.Join(lines, "\n")+"\x1b[?7h")
+	_, _ = io.WriteString(s.w, "\r"+up+"\x1b[J\x1b[?7l"+strings.Join(lines, " \n")+" \x1b[?7h")
 	s.lines = len(lines)
 }
 
-// done clears the lines on a terminal. It may be called again.
+// done clears the line of show on a terminal. It may be called again.
 func (s *status) done() {
 	if s.lines > 0 {
-		s.overwrite()
+		fmt.Fprint(s.w, "\r\x1b[J")
 	}
-	s.last = ""
+	s.lines, s.last = 0, ""
 }
 
 // patience is the wait after which progress is shown, and the interval of its updates.

@@ -10,7 +10,7 @@ func TestStatus(t *testing.T) {
 	for _, c := range []struct {
 		terminal bool
 		want     string
-	}{{true, "\r\x1b[J\x1b[?7la\x1b[?7h\r\x1b[J\x1b[?7lb\x1b[?7h\r\x1b[J\x1b[?7l\x1b[?7h"}, {false, "a\nb\n"}} {
+	}{{true, "\r\x1b[J\x1b[?7la \x1b[?7h\r\x1b[J\x1b[?7lb \x1b[?7h\r\x1b[J"}, {false, "a\nb\n"}} {
 		var out bytes.Buffer
 		s := &status{w: &out, terminal: c.terminal}
 		for _, line := range []string{"a", "a", "b"} {
