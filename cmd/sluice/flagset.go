@@ -125,6 +125,12 @@ func (f *flagSet) duration(to *time.Duration, name, env string, def, least, most
 	bounded(f, to, name, env, "a duration such as 30s", least, most)
 }
 
+// share declares a share between least and 1.
+func (f *flagSet) share(to *float64, name string, def, least float64, help string) {
+	f.Float64Var(to, name, def, help)
+	bounded(f, to, name, "", "", least, 1)
+}
+
 // bounded checks the bounds of a flag, after it has set the flag to the value of the variable env, unless that is
 // empty. kind describes the values of the flag. A most of zero is no upper bound.
 func bounded[T cmp.Ordered](f *flagSet, value *T, name, env, kind string, least, most T) {

@@ -88,6 +88,27 @@ func TestEmptyValueIsRejected(t *testing.T) {
 	wantUsage(t, "--since"+empty, "webhook", "redeliver", "ep_1", "--failed", "--since", "")
 }
 
+// The workload of a rehearsal is one that this machine can simulate.
+func TestRehearseRejectsInvalidWorkloads(t *testing.T) {
+	for flag, want := range map[string]string{
+		"buyers=0": "--buyers must be between 1 and 500000",
+		"buyers=500001": "--buyers must be between 1 and 500000; 500001 buyers within 10s are 226527 arrivals per second at " +
+			"the peak: one machine simulates at most 50000",
+		"bots=NaN":     "--bots must be between 0 and 1",
+		"bots=1.01":    "--bots must be between 0 and 1",
+		"span=0s":      "--span must be between 100ms and 30m",
+		"span=30m0.1s": "--span must be between 100ms and 30m",
+		"think=-1s":    "--think must be between 0s and 1m",
+		"retries=101":  "--retries must be between 0 and 100",
+		"max-lost=0":   "--max-lost must be between 0.000000001 and 1",
+		"span=100ms": "2000 buyers within 100ms are 90611 arrivals per second at the peak: one machine simulates at most " +
+			"50000",
+		"curve=flat": `--curve "flat": want spike, uniform or ramp`,
+	} {
+		wantUsage(t, want, "rehearse", "shoe", "--target", "http://127.0.0.1:1", "--no-report", "--"+flag)
+	}
+}
+
 // A command that has sent nothing has not begun.
 func TestSettlementWithoutAServerHasNotBegun(t *testing.T) {
 	code, _, stderr := sluice(t, map[string]string{envData: t.TempDir()}, "dead", "retry", "--all")

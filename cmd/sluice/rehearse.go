@@ -26,7 +26,7 @@ import (
 
 type rehearseFlags struct {
 	rehearsal.Config
-	target, curve, out     string
+	target, out            string
 	keys, kid              string
 	claims                 token.Expect // of the crowd
 	beside, noTTY, noFiles bool
@@ -59,13 +59,17 @@ exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
 		"JWK Set file with the private key that signs the tokens of the simulated buyers")
 	fl.expect(&f.claims)
 	fl.StringVar(&f.kid, "kid", "", "key of --token-keys that signs")
-	fl.IntVar(&f.Workload.Buyers, "buyers", 2000, "buyers in total")
-	fl.Float64Var(&f.Workload.Bots, "bots", 0.1,
+	fl.number(&f.Workload.Buyers, "buyers", "", 2000, 1, rehearsal.MaxBuyers, "buyers in total")
+	fl.share(&f.Workload.Bots, "bots", 0.1, 0,
 		"share of bots: a third at one address, a third with a new address for each request, a third with forged tokens")
-	fl.StringVar(&f.curve, "curve", string(rehearsal.Spike), "distribution of arrivals: spike, uniform or ramp")
-	fl.DurationVar(&f.Workload.Span, "span", 10*time.Second, "time within which buyers arrive")
-	fl.DurationVar(&f.Workload.Think, "think", 2*time.Second, "mean time between viewing the sale and buying")
-	fl.IntVar(&f.Workload.Retries, "retries", 10, "how often a buyer retries after a Retry-After")
+	fl.oneOf(c, (*string)(&f.Workload.Curve), "curve", "", string(rehearsal.Spike),
+		"distribution of arrivals: spike, uniform or ramp",
+		string(rehearsal.Spike), string(rehearsal.Uniform), string(rehearsal.Ramp))
+	fl.duration(&f.Workload.Span, "span", "", 10*time.Second, 100*time.Millisecond, 30*time.Minute,
+		"time within which buyers arrive")
+	fl.duration(&f.Workload.Think, "think", "", 2*time.Second, 0, time.Minute,
+		"mean time between viewing the sale and buying")
+	fl.number(&f.Workload.Retries, "retries", "", 10, 0, 100, "how often a buyer retries after a Retry-After")
 	fl.Uint64Var(&f.Workload.Seed, "seed", 0, "seed of the simulated buyers, for repeating a run (default: random)")
 	fl.Int64Var(&f.Stock, "stock", 0, "units of the copy (default: as many as the sale has)")
 	bounded(fl, &f.Stock, "stock", "", "", 0, sale.MaxStock)
@@ -74,11 +78,9 @@ exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
 		"go only if the 99th percentile of response times to buyers is at most this")
 	fl.duration(&f.Limits.Drain, "max-drain", "", 30*time.Second, least, most,
 		"go only if all orders are rows within this time after the last one")
-	fl.Float64Var(&f.Limits.Lost, "max-lost", 0.001, "go only if at most this share of buyers gets no final response")
-	bounded(fl, &f.Limits.Lost, "max-lost", "", "", 1e-9, 1)
-	fl.Float64Var(&f.Limits.Limited, "max-limited", 0.01,
+	fl.share(&f.Limits.Lost, "max-lost", 0.001, 1e-9, "go only if at most this share of buyers gets no final response")
+	fl.share(&f.Limits.Limited, "max-limited", 0.01, 1e-9,
 		"go only if limits reject at most this share of buyers until the end")
-	bounded(fl, &f.Limits.Limited, "max-limited", "", "", 1e-9, 1)
 	fl.BoolVar(&f.beside, "beside-real-sales", false,
 		"run while a real sale is open; its buyers share the capacity with the rehearsal")
 	fl.StringVar(&f.out, "out", ".", "directory for the report: rehearsal-....html and .json")
@@ -130,13 +132,11 @@ func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	if most := limits.OpenFiles() - 100; most > 0 { // too few files would look like a weakness of the deployment
 		f.Connections = min(f.Connections, most)
 	}
-	f.Workload.Curve, err = rehearsal.ParseCurve(f.curve)
-	bad.check("--curve", err)
 	if f.Workload.Seed == 0 {
 		f.Workload.Seed = rand.Uint64N(1_000_000) //nolint:gosec // short enough to be typed again
 	}
-	if err := f.Workload.Check(); err != nil {
-		bad.add("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	if err := f.Workload.CheckRate(); err != nil {
+		bad.add("%v", err)
 	}
 	f.Config.Target, err = o.rehearsalTarget(f.target)
 	bad.check("--target", err)

@@ -94,7 +94,7 @@ func (p *player) bot(ctx context.Context) {
 		}
 		if p.Kind == repeater && try > 0 {
 			p.conn.close()
-			p.conn.address = maxBuyers + 1 + p.Address*botTries + try // not an address of other actors
+			p.conn.address = MaxBuyers + 1 + p.Address*botTries + try // not an address of other actors
 		}
 		if w := p.buy(ctx, at); w.order != "" {
 			p.tally.won(p.buyer, w.order)

@@ -2,52 +2,38 @@ package rehearsal
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
-// Limits of a workload that one machine can simulate.
-const (
-	maxBuyers = 500_000
-	maxSpan   = 30 * time.Minute
-	maxRate   = 50_000 // arrivals per second at the peak
-)
+// MaxBuyers is the largest number of buyers that have addresses of their own.
+const MaxBuyers = 500_000
 
 // Workload defines the simulated buyers. Equal workloads have equal plans.
 type Workload struct {
-	Buyers  int           // including bots
+	Buyers  int           // including bots; from 1 to MaxBuyers
 	Bots    float64       // share of bots, in [0, 1]
 	Curve   Curve         // arrivals of shoppers; bots arrive just before the opening
-	Span    time.Duration // from the opening; all shoppers arrive within it
-	Think   time.Duration // mean time between the page view and the purchase; exponentially distributed
+	Span    time.Duration // from the opening; all shoppers arrive within it; positive
+	Think   time.Duration // mean time between the page view and the purchase; exponentially distributed; not negative
 	Retries int           // of a shopper, after a refusal with Retry-After or without a response
 	Seed    uint64
 }
 
-// Check returns all errors of a workload.
-func (c Workload) Check() error {
-	var bad []error
-	add := func(wrong bool, format string, args ...any) {
-		if wrong {
-			bad = append(bad, fmt.Errorf(format, args...))
-		}
+// maxRate is the number of arrivals per second that one machine can simulate.
+const maxRate = 50_000
+
+// CheckRate returns an error if one machine cannot simulate the peak.
+func (c Workload) CheckRate() error {
+	if rate := c.PeakRate(); c.Span > 0 && rate > maxRate {
+		return fmt.Errorf("%d buyers within %s are %.0f arrivals per second at the peak: one machine simulates at most %d",
+			c.Buyers, c.Span, rate, maxRate)
 	}
-	add(c.Buyers < 1 || c.Buyers > maxBuyers, "--buyers must be between 1 and %d", maxBuyers)
-	add(!(c.Bots >= 0 && c.Bots <= 1), "--bots must be between 0 and 1, the share of buyers that are bots")
-	add(c.Span < 100*time.Millisecond || c.Span > maxSpan, "--span must be between 100ms and %gm", maxSpan.Minutes())
-	add(c.Think < 0 || c.Think > time.Minute, "--think must be between 0s and 1m")
-	add(c.Retries < 0 || c.Retries > 100, "--retries must be between 0 and 100")
-	if len(bad) == 0 {
-		add(c.PeakRate() > maxRate, "%d buyers within %s are %.0f arrivals per second at the peak: one machine "+
-			"simulates at most %d", c.Buyers, c.Span, c.PeakRate(), maxRate)
-	}
-	return errors.Join(bad...)
+	return nil
 }
 
 // PeakRate returns the arrivals of shoppers per second at the peak.
@@ -126,15 +112,6 @@ const (
 // decay is the exponent by which the rate of a spike decreases. With 5, half of the shoppers arrive in the first
 // seventh of the time.
 const decay = 5
-
-// ParseCurve parses the name of a curve.
-func ParseCurve(name string) (Curve, error) {
-	switch c := Curve(strings.ToLower(name)); c {
-	case Spike, Uniform, Ramp:
-		return c, nil
-	}
-	return "", fmt.Errorf("unknown curve %q: use %s, %s or %s", name, Spike, Uniform, Ramp)
-}
 
 // At returns the time by which a share u of the shoppers has arrived, as a share of the time span; both are in [0, 1].
 func (c Curve) At(u float64) float64 {
