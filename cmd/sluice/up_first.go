@@ -36,10 +36,9 @@ func (p *program) fillSecrets(flags *upFlags, data dataDir) error {
 		}
 		files = append(files, s.env, data.path(s.file))
 	}
-	flags.group.vapid = flags.vapid
 	var bad problems
 	flags.finishSecrets(p.getenv, &bad)
-	flags.group.finish(p.getenv, &bad)
+	flags.group.cfg.WebPush.Key = flags.cfg.PushKey
 	for i, problem := range bad {
 		bad[i] = strings.NewReplacer(files...).Replace(problem)
 	}
