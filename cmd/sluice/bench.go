@@ -30,7 +30,9 @@ empty. Compare results of one run only.`,
   sluice bench queue --redis redis://10.0.0.9:6379/0 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p.logger() // instead of that of the Redis library
-			rows, err := queuebench.Run(cmd.Context(), o, func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) })
+			status := p.status()
+			rows, err := queuebench.Run(cmd.Context(), o, status.show)
+			status.done()
 			if err != nil {
 				return orInterrupted(cmd.Context(), fmt.Errorf("bench queue: %w", err))
 			}

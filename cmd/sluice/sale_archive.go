@@ -118,7 +118,7 @@ func (o *adminClient) archiveAll(ctx context.Context, s *assemble.Stores, ids []
 		}
 		if err != nil {
 			if failed = notArchived(id, err); len(ids) > 1 {
-				fmt.Fprintln(o.p.errOut, "sluice: "+visible(oneLine(failed)))
+				report(o.p.errOut, failed)
 			}
 			continue
 		}
