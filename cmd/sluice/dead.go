@@ -105,38 +105,18 @@ type deadFilter struct {
 	DryRun        bool       `json:"dry_run,omitempty"`
 	Reason        string     `json:"reason,omitempty"`
 	After         string     `json:"after,omitempty"`
-
-	after, before string // the flags, not parsed
 }
 
-func (f *deadFilter) add(c *cobra.Command) {
-	reasonFlag(c, &f.Reason)
-	flags := c.Flags()
+// add declares the flags of the filter. Empty ones are rejected: without one, more would be settled.
+func (f *deadFilter) add(flags *flagSet) {
 	flags.StringVar(&f.Sale, "sale", "", "all of this sale, instead of single orders")
 	flags.StringVar(&f.ErrorContains, "error-contains", "", "only dead letters whose error contains this text")
-	flags.StringVar(&f.after, "died-after", "", "only orders that died since: RFC 3339, or a duration ago, such as 2h")
-	flags.StringVar(&f.before, "died-before", "",
+	flags.filled("sale", "error-contains")
+	flags.since(&f.DiedAfter, "died-after", "only orders that died since: RFC 3339, or a duration ago, such as 2h")
+	flags.since(&f.DiedBefore, "died-before",
 		"only orders that died before: RFC 3339, or a duration ago (default: now)")
 	flags.BoolVar(&f.All, "all", false, "all dead letters")
 	flags.BoolVar(&f.DryRun, "dry-run", false, "only list the matching orders")
-}
-
-func (f *deadFilter) read(now time.Time) error {
-	var bad problems
-	for _, when := range []struct {
-		flag, text string
-		to         **time.Time
-	}{{"died-after", f.after, &f.DiedAfter}, {"died-before", f.before, &f.DiedBefore}} {
-		if when.text == "" {
-			continue
-		}
-		at, err := parseSince(when.text, now)
-		if err != nil {
-			bad.add("--%s: %v", when.flag, err)
-		}
-		*when.to = &at
-	}
-	return bad.err()
 }
 
 func (f *deadFilter) names() bool {
@@ -168,13 +148,11 @@ func became(s client.Settled) string {
 
 func (o *deadClient) deadSettle(c *cobra.Command, verb string, became func(client.Settled) string) *cobra.Command {
 	var f deadFilter
-	f.add(c)
-	// Without one, more would be settled, or dead orders instead of events.
-	o.p.flags(c).filled("group", "sale", "error-contains", "died-after", "died-before")
+	reasonFlag(c, &f.Reason)
+	flags := o.p.flags(c)
+	flags.filled("group")
+	f.add(flags)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := f.read(time.Now()); err != nil {
-			return err
-		}
 		switch {
 		case o.group != "" && (f.Sale != "" || f.ErrorContains != "" || f.DiedAfter != nil || f.DiedBefore != nil ||
 			f.DryRun || f.All == (len(args) > 0)):

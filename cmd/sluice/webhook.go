@@ -309,7 +309,8 @@ func (o *adminClient) webhookDeliveries() *cobra.Command {
 }
 
 func (o *adminClient) webhookRedeliver() *cobra.Command {
-	var why, since string
+	var why string
+	var since *time.Time
 	var failed bool
 	c := &cobra.Command{
 		Use: "redeliver ENDPOINT [DELIVERY...]",
@@ -322,7 +323,7 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 			switch {
 			case failed == (len(args) > 1):
 				return usage("name deliveries, or use --failed")
-			case since != "" && !failed:
+			case since != nil && !failed:
 				return usage("--since needs --failed")
 			case !failed:
 				return o.postEach(cmd.Context(), args[1:], "is sent again", reason(why), func(id string) string {
@@ -330,12 +331,8 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 				})
 			}
 			body := reason(why)
-			if since != "" {
-				at, err := parseSince(since, time.Now())
-				if err != nil {
-					return usage("--since: %w", err)
-				}
-				body["since"] = at.Format(time.RFC3339Nano)
+			if since != nil {
+				body["since"] = since.Format(time.RFC3339Nano)
 			}
 			var answer struct{ Redelivering int64 }
 			return o.print(cmd.Context(), post(adminPath("webhooks", args[0], "redeliver"), body), &answer,
@@ -344,9 +341,7 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 	}
 	reasonFlag(c, &why)
 	f := o.p.flags(c)
-	f.filled("since")
 	f.BoolVar(&failed, "failed", false, "all failed deliveries")
-	f.StringVar(&since, "since", "", "with --failed: only those failed since: RFC 3339, or a duration ago, "+
-		"such as 2h (default: all)")
+	f.since(&since, "since", "with --failed: only those failed since: RFC 3339, or a duration ago, such as 2h (default: all)")
 	return c
 }

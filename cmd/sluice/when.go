@@ -23,6 +23,20 @@ func parseWhen(s string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
+// since declares a time, as parseSince reads it. Without the flag, *to stays nil.
+func (f *flagSet) since(to **time.Time, name, help string) {
+	var text string
+	f.StringVar(&text, name, "", help)
+	f.filled(name)
+	f.check(func(bad *problems) {
+		if text != "" {
+			at, err := parseSince(text, time.Now())
+			bad.check("--"+name, err)
+			*to = &at
+		}
+	})
+}
+
 // parseSince reads a time, or a duration before now.
 func parseSince(s string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
