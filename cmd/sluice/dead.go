@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -247,10 +246,9 @@ func (o *deadClient) settleMany(ctx context.Context, verb string, f deadFilter) 
 // settleEvents retries or cancels dead events of the group: the named ones, or all.
 func (o *deadClient) settleEvents(ctx context.Context, verb, why string, ids []string, all bool) error {
 	if all { // the present ones: events that die again meanwhile are skipped
-		page := listing[events.DeadLetter]{name: "dead"}
+		flags, page := pageFlags{limit: 1000}, listing[events.DeadLetter]{name: "dead"}
 		for more := true; more; more = page.next != "" {
-			query := "?" + url.Values{"after": {page.next}, "limit": {"1000"}}.Encode()
-			if err := o.do(ctx, get(adminPath("groups", o.group, "dead")+query), &page); err != nil {
+			if err := o.do(ctx, flags.request(adminPath("groups", o.group, "dead"), "after", page.next), &page); err != nil {
 				return err
 			}
 			for _, d := range page.items {
