@@ -98,7 +98,7 @@ func fill(ctx context.Context, s subject, n int, lease time.Duration) error {
 
 // taker is one consumer of a queue.
 type taker struct {
-	line     line
+	from     subject
 	consumer queue.Consumer // empty: not registered
 	batches  int
 	last     string // batch that the next take acknowledges; empty: none
@@ -107,12 +107,12 @@ type taker struct {
 // take acknowledges the batch before and takes the next one. lost: the lease of the batch before had expired.
 func (t *taker) take(ctx context.Context, limit int) (b queue.Batch, lost bool, err error) {
 	if t.consumer == "" {
-		if t.consumer, err = t.line.Register(ctx, queue.NewConsumerName()); err != nil {
+		if t.consumer, err = t.from.Register(ctx, queue.NewConsumerName()); err != nil {
 			return queue.Batch{}, false, err
 		}
 	}
 	t.batches++
-	b, lost, err = t.line.TakeAs(ctx, t.consumer.BatchID(t.batches), limit, t.last)
+	b, lost, err = t.from.TakeAs(ctx, t.consumer.BatchID(t.batches), limit, t.last)
 	if t.last = ""; len(b.Messages) > 0 {
 		t.last = b.ID
 	}
@@ -120,13 +120,13 @@ func (t *taker) take(ctx context.Context, limit int) (b queue.Batch, lost bool, 
 }
 
 // drain takes n messages and returns their serials in the order in which they were taken.
-func drain(ctx context.Context, q line, n, takers int) (serials []int64, took time.Duration, err error) {
+func drain(ctx context.Context, s subject, n, takers int) (serials []int64, took time.Duration, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	start := time.Now()
 	for range takers {
 		g.Go(func() error {
-			t := taker{line: q}
+			t := taker{from: s}
 			for {
 				b, lost, err := t.take(ctx, Batch)
 				switch {
@@ -197,7 +197,7 @@ func latency(ctx context.Context, s subject, rate int, span time.Duration) (p50,
 	})
 	waits := make([]time.Duration, 0, n)
 	g.Go(func() error {
-		t := taker{line: s}
+		t := taker{from: s}
 		for len(waits) < n {
 			b, _, err := t.take(ctx, Batch)
 			if err != nil {
@@ -251,7 +251,7 @@ func examine(ctx context.Context, s subject, o Options) (r Row, err error) {
 	if err := fill(ctx, s, queued, longLease); err != nil {
 		return r, err
 	}
-	t := taker{line: s}
+	t := taker{from: s}
 	first, _, err := t.take(ctx, takenBatch)
 	if err != nil {
 		return r, err
@@ -278,7 +278,7 @@ func killWorker(ctx context.Context, s subject) (Loss, error) {
 	if err := fill(ctx, s, queued, shortLease); err != nil {
 		return Loss{}, err
 	}
-	killed, t := taker{line: s}, taker{line: s}
+	killed, t := taker{from: s}, taker{from: s}
 	gone, _, err := killed.take(ctx, takenBatch)
 	if err != nil {
 		return Loss{}, err
@@ -317,7 +317,7 @@ func killServer(ctx context.Context, s subject) (*Loss, error) {
 	if err := fill(ctx, s, queued, longLease); err != nil {
 		return nil, err
 	}
-	t := taker{line: s}
+	t := taker{from: s}
 	if _, _, err := t.take(ctx, takenBatch); err != nil {
 		return nil, err
 	}

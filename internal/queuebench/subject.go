@@ -15,19 +15,16 @@ import (
 	"sluice/backend/spread"
 )
 
-// line is a queue.
-type line interface {
+// subject is a driver with the admission in front of it.
+type subject interface {
+	// The methods of a queue.List.
 	Push(ctx context.Context, messages ...queue.Message) error
 	Register(ctx context.Context, name string) (queue.Consumer, error)
 	TakeAs(ctx context.Context, id string, limit int, ack string) (b queue.Batch, lost bool, err error)
 	Release(ctx context.Context, batchID string) (lost bool, err error)
 	Wait(ctx context.Context, timeout time.Duration) (woken bool, err error)
 	Stats(ctx context.Context) (queue.Stats, error)
-}
 
-// subject is a driver with the admission in front of it.
-type subject interface {
-	line
 	label() string
 	// open empties the queue and opens a sale of stock units.
 	open(ctx context.Context, stock int, lease time.Duration) error
@@ -51,7 +48,7 @@ func buyer(n int) string { return "buyer-" + strconv.Itoa(n) }
 
 // redisSubject is a driver of the product: the list or the stream behind the product's admission.
 type redisSubject struct {
-	line
+	*queue.List
 
 	server *server
 	name   string
@@ -66,7 +63,7 @@ func (s *redisSubject) open(ctx context.Context, stock int, lease time.Duration)
 	if err := s.server.client.FlushDB(ctx).Err(); err != nil {
 		return err
 	}
-	s.line = queue.NewList(s.server.client, s.shard, queue.Config{Lease: lease, Stream: s.stream})
+	s.List = queue.NewList(s.server.client, s.shard, queue.Config{Lease: lease, Stream: s.stream})
 	space := keyspace.Space{}
 	pipe, err := redisconn.NewPipeline(s.server.client)
 	if err != nil {
