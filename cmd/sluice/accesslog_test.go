@@ -109,11 +109,19 @@ func TestWriteToAStalledStandardOutputEnds(t *testing.T) {
 	})
 }
 
-// pipe returns the path of a named pipe.
+// pipe returns the path of a named pipe. An open that continues after an interrupt may create a file instead, once the
+// pipe is removed. The directory is renamed first, because a new file in it would prevent its removal.
 func pipe(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
+	dir := t.TempDir()
+	parent := filepath.Join(dir, "parent")
+	path := filepath.Join(parent, "pipe")
+	t.Cleanup(func() {
+		if err := os.Rename(parent, filepath.Join(dir, "renamed")); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(os.Mkdir(parent, 0o700), syscall.Mkfifo(path, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return path
