@@ -149,20 +149,22 @@ type countingStore struct {
 	counts *delivered
 }
 
-func (s countingStore) RecordResults(ctx context.Context, endpoint string, results []webhook.Result) (int, error) {
-	lost, err := s.Store.RecordResults(ctx, endpoint, results)
+func (s countingStore) RecordResults(
+	ctx context.Context, endpoint string, results []webhook.Result,
+) ([]int64, error) {
+	recorded, err := s.Store.RecordResults(ctx, endpoint, results)
 	if err != nil {
-		return lost, err
+		return nil, err
 	}
 	done := 0
 	for _, r := range results {
-		if r.State == webhook.DeliveryDelivered {
+		if r.State == webhook.DeliveryDelivered && slices.Contains(recorded, r.Delivery.Number) {
 			done++
 		}
 	}
 	s.counts.tally.add(done)
-	s.counts.other.Add(int64(len(results) - done + lost))
-	return lost, nil
+	s.counts.other.Add(int64(len(results) - done))
+	return recorded, nil
 }
 
 // instances measures senders as the program runs them, each with its own connections to the database and to the
