@@ -73,8 +73,10 @@ func (l *batchLoop) await() error {
 
 // awaitRedis waits in Redis for at most Config.Idle. It reports whether the queue was empty after that.
 func (l *batchLoop) awaitRedis() (empty bool, err error) {
-	if l.stopping.Err() != nil {
+	select {
+	case <-l.stopping.Done():
 		return false, nil
+	default:
 	}
 	woken, err := l.queue.Wait(l.calls, l.cfg.Idle)
 	if err != nil || woken {
