@@ -24,8 +24,7 @@ func Unavailable(err error) bool {
 var temporary = []string{
 	"LOADING ", "READONLY ", "OOM ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ", "NOREPLICAS ", "BUSY ", "MISCONF ",
 	"max number of clients reached",
-	"MOVED ",    // the next connection is to the new master
-	"ASK ",      // the key is being moved
+	"MOVED ", "ASK ", // the next connection is to the new master; the key is being moved
 	"HELD",      // a script found the shard being rebuilt
 	"FOREIGN",   // a script found data of another deployment; the guard's next check blocks
 	"EXECABORT", // it rejected a command of a transaction, or EXEC, for one of the other causes
