@@ -120,8 +120,8 @@ var (
 	errIndexIncomplete = errors.New("dead letters change without their index; stop processes of older versions")
 )
 
-// tryCountUnits copies the queue and reads the copy. It returns errStaleBatches if a batch was leased between the list of
-// batches and the copy, errCopyLost, or errIndexIncomplete; then another try can succeed.
+// tryCountUnits copies the queue and reads the copy. It returns errStaleBatches if a batch was leased between the list
+// of batches and the copy, errCopyLost, or errIndexIncomplete; then another try can succeed.
 func (s *Stock) tryCountUnits(
 	ctx context.Context, copier redis.Scripter, shard keyspace.Shard, ids []string,
 ) (counts map[string]*UnitCount, err error) {

@@ -168,8 +168,8 @@ func readShards(shards []keyspace.Shard, read func(keyspace.Shard) ([]View, erro
 // salesPerRead bounds the sales of one round trip, so that it does not delay other commands.
 const salesPerRead = 500
 
-// views reads the sales of one shard that Redis holds, some in each transaction. With an error that concerns one sale, it
-// returns the others.
+// views reads the sales of one shard that Redis holds, some in each transaction. With an error that concerns one sale,
+// it returns the others.
 func (s *Stock) views(ctx context.Context, shard keyspace.Shard, ids []string) (views []View, failed error) {
 	for some := range slices.Chunk(ids, salesPerRead) {
 		now := new(redis.TimeCmd)
@@ -230,9 +230,9 @@ func parseSale(def *redis.MapStringStringCmd, left *redis.StringCmd) (f saleHash
 	return f, units, err
 }
 
-// newView returns the view of a sale, or of its segment in shard, at the time now of the server of the shard. It returns
-// ErrNotLoaded also if Redis has lost a part of the sale, which the next Load restores. Other errors are those of
-// parseSale.
+// newView returns the view of a sale, or of its segment in shard, at the time now of the server of the shard. It
+// returns ErrNotLoaded also if Redis has lost a part of the sale, which the next Load restores. Other errors are those
+// of parseSale.
 func newView(
 	id string, shard keyspace.Shard, def *redis.MapStringStringCmd, left *redis.StringCmd, now time.Time,
 ) (View, error) {

@@ -53,9 +53,9 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 	return page, from.String(), nil
 }
 
-// deadAfter returns the keys and times of at least one of the dead letters after a cursor, if there are any, and whether
-// more can follow. An offset would skip letters if others were removed in the meantime, so it reads from the time of the
-// cursor on, and more than count if all of these precede the cursor.
+// deadAfter returns the keys and times of at least one of the dead letters after a cursor, if there are any, and
+// whether more can follow. An offset would skip letters if others were removed in the meantime, so it reads from the
+// time of the cursor on, and more than count if all of these precede the cursor.
 func (l *List) deadAfter(
 	ctx context.Context, q *DeadQuery, from cursor, count int,
 ) (entries []redis.Z, more bool, err error) {
