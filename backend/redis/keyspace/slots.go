@@ -19,12 +19,13 @@ import (
 // value holds no order.
 type Slots string
 
-// split returns the slots, and the requests of returned orders with their first semicolon.
-func (s Slots) split() (slots, returned string) {
-	if at := strings.IndexByte(string(s), ';'); at >= 0 {
-		return string(s[:at]), string(s[at:])
+// split returns the texts of the slots, at least one, and the requests of returned orders with their first semicolon.
+func (s Slots) split() (slots []string, returned string) {
+	held := string(s)
+	if at := strings.IndexByte(held, ';'); at >= 0 {
+		held, returned = held[:at], held[at:]
 	}
-	return string(s), ""
+	return strings.Split(held, ","), returned
 }
 
 // orderOf returns the order id in the text of a slot.
@@ -37,10 +38,8 @@ func orderOf(slot string) string {
 func (s Slots) All() iter.Seq2[int, sale.OrderID] {
 	return func(yield func(int, sale.OrderID) bool) {
 		slots, _ := s.split()
-		slot := 0
-		for text := range strings.SplitSeq(slots, ",") {
-			slot++
-			if id, err := sale.ParseOrderID(orderOf(text)); err == nil && !yield(slot, id) {
+		for i, text := range slots {
+			if id, err := sale.ParseOrderID(orderOf(text)); err == nil && !yield(i+1, id) {
 				return
 			}
 		}
@@ -58,10 +57,9 @@ func (s Slots) Find(id sale.OrderID) int {
 }
 
 // Count returns the number of orders.
-func (s Slots) Count() int {
+func (s Slots) Count() (n int) {
 	slots, _ := s.split()
-	n := 0
-	for text := range strings.SplitSeq(slots, ",") {
+	for _, text := range slots {
 		if text != "" {
 			n++
 		}
@@ -72,64 +70,51 @@ func (s Slots) Count() int {
 // Empty returns slot if it is empty, else the first empty slot.
 func (s Slots) Empty(slot int) int {
 	slots, _ := s.split()
-	texts := strings.Split(slots, ",")
-	if slot > len(texts) || texts[slot-1] == "" {
+	if slot > len(slots) || slots[slot-1] == "" {
 		return slot
 	}
-	for i, text := range texts {
-		if text == "" {
-			return i + 1
-		}
+	if i := slices.Index(slots, ""); i >= 0 {
+		return i + 1
 	}
-	return len(texts) + 1
+	return len(slots) + 1
 }
 
 // With returns s with an order in slot, from 1. It replaces the order in that slot and its request.
 func (s Slots) With(id sale.OrderID, slot int) Slots {
-	if s == "" && slot == 1 { // the common case
-		return Slots(id.String())
-	}
 	slots, returned := s.split()
-	texts := strings.Split(slots, ",")
-	for len(texts) < slot {
-		texts = append(texts, "")
+	for len(slots) < slot {
+		slots = append(slots, "")
 	}
-	texts[slot-1] = id.String()
-	return Slots(strings.Join(texts, ",") + returned)
+	slots[slot-1] = id.String()
+	return Slots(strings.Join(slots, ",") + returned)
 }
 
 // WithoutRequests returns the slots with order ids only.
 func (s Slots) WithoutRequests() Slots {
 	slots, _ := s.split()
-	if !strings.Contains(slots, ":") {
-		return Slots(slots)
+	for i, text := range slots {
+		slots[i] = orderOf(text)
 	}
-	texts := strings.Split(slots, ",")
-	for i, text := range texts {
-		texts[i] = orderOf(text)
-	}
-	return Slots(strings.Join(texts, ","))
+	return Slots(strings.Join(slots, ","))
 }
 
 // WithRequestsOf returns s with the requests of other, so that a repeated request gets the same answer from s. A
 // request of an order that s does not hold becomes that of the order returned last.
 func (s Slots) WithRequestsOf(other Slots) Slots {
 	slots, returned := s.split()
-	texts := strings.Split(slots, ",")
 	held, gone := other.split()
-	for _, entry := range append(strings.Split(gone, ";"), strings.Split(held, ",")...) {
+	for _, entry := range append(strings.Split(gone, ";"), held...) {
 		id, request, found := strings.Cut(entry, ":")
 		if !found || strings.Contains(string(s), ":"+request) {
 			continue
 		}
-		at := slices.IndexFunc(texts, func(text string) bool { return text == id })
-		if at >= 0 {
-			texts[at] = entry
+		if at := slices.Index(slots, id); at >= 0 {
+			slots[at] = entry
 		} else {
 			returned += ";" + entry
 		}
 	}
-	return Slots(strings.Join(texts, ",") + returned)
+	return Slots(strings.Join(slots, ",") + returned)
 }
 
 // Request returns what Slots stores of a request key: 11 characters, a hash of 64 bits. It is compared with the
