@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"sluice/backend/redis/keyspace"
 	"sluice/backend/sale"
@@ -45,19 +44,15 @@ func (s Shards) Dead(ctx context.Context, ids []sale.OrderID, yield func(sale.Or
 		shard := s.shardOf(id)
 		byShard[shard] = append(byShard[shard], id)
 	}
-	var wg sync.WaitGroup
-	for i, ids := range byShard {
-		if len(ids) == 0 {
-			continue
-		}
-		wg.Go(func() {
+	loop.Each(byShard, -1, func(i int, ids []sale.OrderID) error {
+		if len(ids) > 0 {
 			dead, _ := s[i].Dead(ctx, ids) // after an error, those found before
 			for _, id := range dead {
 				yield(id)
 			}
-		})
-	}
-	wg.Wait()
+		}
+		return nil
+	})
 }
 
 // ByShard returns the counts of each shard; nil for a shard that is unavailable. It returns an error if all are. It
