@@ -99,45 +99,26 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 		return err
 	}
 	def.Stock = claimed.Units
-	var accepted, held int64
-	var newest sale.OrderID
-	seen := map[sale.OrderID]bool{}
-	buyers := map[string]keyspace.Slots{}
-	var returned []any
-	add := func(o sale.Order) {
-		if seen[o.ID] {
-			return
-		}
-		seen[o.ID] = true
-		newest = max(newest, o.ID)
-		accepted = max(accepted, o.Serial-part.Base())
-		if o.Status == sale.StatusCancelled {
-			returned = append(returned, o.ID.String())
-			return
-		}
-		held++
-		slots := buyers[o.Buyer] // every unit needs a slot, because it is returned with its slot only
-		buyers[o.Buyer] = slots.With(o.ID, slots.Empty(o.Slot))
-	}
-	if err := orders(ctx, part, func(o sale.Order) error { add(o); return nil }); err != nil {
+	all := partOrders{base: part.Base(), seen: map[sale.OrderID]bool{}, buyers: map[string]keyspace.Slots{}}
+	if err := orders(ctx, part, func(o sale.Order) error { all.add(o); return nil }); err != nil {
 		return err
 	}
-	count.InFlight(add)
+	count.InFlight(all.add)
 
-	if err := s.addBuyers(ctx, shard, def.ID, buyers); err != nil {
+	if err := s.addBuyers(ctx, shard, def.ID, all.buyers); err != nil {
 		return err
 	}
-	if newest > 0 {
-		if err := skipPast(ctx, s.cfg.Client, s.cfg.Space, shard, newest.Sequence()); err != nil {
+	if all.newest > 0 {
+		if err := skipPast(ctx, s.cfg.Client, s.cfg.Space, shard, all.newest.Sequence()); err != nil {
 			return err
 		}
 	}
 	keys := []string{
 		shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard(),
 	}
-	args := []any{def.Version, string(def.Switch), len(buyers), s.cfg.Deployment.owner()}
+	args := []any{def.Version, string(def.Switch), len(all.buyers), s.cfg.Deployment.owner()}
 	const lastReturn = 0 // a shard that has lost sales is rebuilt, so the sale is new
-	args = append(args, SaleArgs(def.Sale, def.Stock-held, accepted, part, claimed.Version, lastReturn, returned)...)
+	args = append(args, SaleArgs(def.Sale, def.Stock-all.held, all.accepted, part, claimed.Version, lastReturn, all.returned)...)
 	result, err := redisscript.Run(ctx, s.cfg.Client, "load_sale", keys, args...).Text()
 	switch {
 	case err == nil && result == "lost":
@@ -149,6 +130,33 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 		return unavailable("run load_sale.lua", err)
 	}
 	return nil
+}
+
+// partOrders collects the orders of a part of a sale from SQL and the queue.
+type partOrders struct {
+	base           int64 // of the part
+	accepted, held int64 // number of orders ever accepted, and of those that hold a unit
+	newest         sale.OrderID
+	buyers         map[string]keyspace.Slots
+	returned       []any // ids of cancelled orders
+	seen           map[sale.OrderID]bool
+}
+
+// add adds an order, once.
+func (all *partOrders) add(o sale.Order) {
+	if all.seen[o.ID] {
+		return
+	}
+	all.seen[o.ID] = true
+	all.newest = max(all.newest, o.ID)
+	all.accepted = max(all.accepted, o.Serial-all.base)
+	if o.Status == sale.StatusCancelled {
+		all.returned = append(all.returned, o.ID.String())
+		return
+	}
+	all.held++
+	slots := all.buyers[o.Buyer] // every unit needs a slot, because it is returned with its slot only
+	all.buyers[o.Buyer] = slots.With(o.ID, slots.Empty(o.Slot))
 }
 
 // addBuyers stores the buyers of a sale that Redis does not have.
