@@ -99,10 +99,3 @@ func (l *List) Empty(ctx context.Context) (bool, error) {
 	}
 	return keys.Val()+entries.Val() == 0, nil
 }
-
-// exist returns how many of the keys exist. All but streams exist while they are not empty.
-func (l *List) exist(ctx context.Context, keys ...string) (int64, error) {
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	return l.client.Exists(ctx, keys...).Result()
-}

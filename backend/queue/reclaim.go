@@ -17,7 +17,10 @@ import (
 // An error that concerns one lease does not stop the others. While nothing is leased or delayed, a call costs one round
 // trip without a script.
 func (l *List) Reclaim(ctx context.Context, limit int) (leases int, err error) {
-	if n, err := l.exist(ctx, l.shard.Delayed(), l.shard.Leases()); err != nil || n == 0 {
+	bounded, cancel := l.bounded(ctx)
+	n, err := l.client.Exists(bounded, l.shard.Delayed(), l.shard.Leases()).Result() // they exist while not empty
+	cancel()
+	if err != nil || n == 0 {
 		return 0, wrap("reclaim", err)
 	}
 	keys := []string{l.shard.Leases(), l.shard.Delayed(), l.shard.Ready(), l.shard.Wake(), l.shard.Guard()}
