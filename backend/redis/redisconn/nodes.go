@@ -3,6 +3,7 @@ package redisconn
 import (
 	"context"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,34 +76,29 @@ func parseNodes(text, addr string) (nodes []Node) {
 	return nodes
 }
 
-// addSlots adds a slot, a range of slots, or a slot that moves: "[93->-id]" to another node, "[93-<-id]" from one.
+// movingSlot matches a slot that moves: "[93->-id]" to another node, "[93-<-id]" from one.
+var movingSlot = regexp.MustCompile(`^\[(\d+)-([<>])-(\w+)\]$`)
+
+// addSlots adds a slot, a range of slots, or a slot that moves.
 func (n *Node) addSlots(text string) {
-	if first, last, ok := parseSlots(text); ok {
-		n.slots = append(n.slots, [2]int{first, last})
+	if m := movingSlot.FindStringSubmatch(text); m != nil {
+		slot, _ := strconv.Atoi(m[1])
+		if m[2] == ">" {
+			n.Migrating[slot] = m[3]
+		} else {
+			n.Importing[slot] = m[3]
+		}
 		return
 	}
-	text = strings.Trim(text, "[]")
-	for sign, to := range map[string]map[int]string{"->-": n.Migrating, "-<-": n.Importing} {
-		if from, id, found := strings.Cut(text, sign); found {
-			if slot, err := strconv.Atoi(from); err == nil {
-				to[slot] = id
-			}
-		}
-	}
-}
-
-// parseSlots parses a slot or a range of slots. A slot that moves ("[93-<-...]") is not one of them.
-func parseSlots(text string) (first, last int, ok bool) {
-	from, to, isRange := strings.Cut(text, "-")
-	first, err := strconv.Atoi(from)
-	if err != nil {
-		return 0, 0, false
-	}
+	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
-		return first, first, true
+		last = first
 	}
-	last, err = strconv.Atoi(to)
-	return first, last, err == nil
+	from, err := strconv.Atoi(first)
+	to, wrong := strconv.Atoi(last)
+	if err == nil && wrong == nil {
+		n.slots = append(n.slots, [2]int{from, to})
+	}
 }
 
 // Node returns the server of one node of a Redis Cluster, which does not change with its slots.
