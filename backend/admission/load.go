@@ -118,7 +118,8 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 	}
 	args := []any{def.Version, string(def.Switch), len(all.buyers), s.cfg.Deployment.owner()}
 	const lastReturn = 0 // a shard that has lost sales is rebuilt, so the sale is new
-	args = append(args, SaleArgs(def.Sale, def.Stock-all.held, all.accepted, part, claimed.Version, lastReturn, all.returned)...)
+	left := claimed.Units - all.held
+	args = append(args, SaleArgs(def.Sale, left, all.accepted, part, claimed.Version, lastReturn, all.returned)...)
 	result, err := redisscript.Run(ctx, s.cfg.Client, "load_sale", keys, args...).Text()
 	switch {
 	case err == nil && result == "lost":
