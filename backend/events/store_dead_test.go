@@ -258,7 +258,7 @@ func TestRetryThatCrashesConsumersEnds(t *testing.T) {
 	})
 }
 
-// A consumer crashes while it retries a dead letter, and the next ones are stopped during an outage. The stops use up no
+// A consumer crashes while it retries a dead letter, and the next ones are stopped during an outage. The stops use no
 // attempt, and the crash still counts.
 func TestReleasedRetryKeepsACrash(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {

@@ -75,8 +75,8 @@ func (c *checker) branch(at context, n *parse.BranchNode) context {
 	return first
 }
 
-// codeAttribute matches the part of a tag before the value of an attribute whose value is not text: escaping for HTML
-// does not make a value a safe part of it.
+// codeAttribute matches the part of a tag before the value of an attribute that holds code. Escaping for HTML does not
+// make a value a safe part of code.
 var codeAttribute = regexp.MustCompile(`(?i)(^|[\s/])(on[a-z]+|srcdoc)\s*=\s*$`)
 
 // after returns the context after a text that begins in a context.

@@ -3,9 +3,9 @@
 // methods, and the program is a third larger (ADR 49). Templates call functions instead of methods.
 //
 // Values are escaped for HTML text and quoted attributes. A value at the beginning of an attribute that holds a URL
-// must be relative or http(s). Parse rejects actions in other places: scripts, comments, tags, attributes without double
-// quotes, and those that hold a script or a document, such as onclick. In a style attribute, a value must be a safe part
-// of it, such as a number.
+// must be relative or http(s). In a style attribute, a value must be a safe part of it, such as a number. Parse rejects
+// actions in other places: scripts, comments, tags, attributes without double quotes, and attributes that hold a script
+// or a document, such as onclick.
 package htmltemplate
 
 import (

@@ -214,7 +214,7 @@ func (s *Sender) record(work context.Context, id string, all []Result) {
 }
 
 // count counts the attempts of this process by their outcomes, and logs what an admin has to know. recorded are the
-// numbers of the deliveries whose results were stored.
+// numbers of the deliveries with stored results.
 func (s *Sender) count(id string, all []Result, recorded []int64) {
 	for _, r := range all {
 		outcome := "failed"

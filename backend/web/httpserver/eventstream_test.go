@@ -64,7 +64,7 @@ func (l countingListener) Accept() (net.Conn, error) {
 }
 
 // The end of the response has a deadline of its own too. Without one, the response of a stream that was silent is cut,
-// and its client cannot tell the end from a failure.
+// as after a failure.
 func TestEndOfAnEventStreamHasADeadline(t *testing.T) {
 	var set, atReturn atomic.Int64
 	s := New(Config{Log: slog.New(slog.DiscardHandler)})
