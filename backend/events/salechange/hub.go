@@ -11,7 +11,7 @@ import (
 // use.
 type Hub struct {
 	mu        sync.Mutex
-	listeners map[string]map[*Listener]struct{} // by sale; "": of every sale
+	listeners map[*Listener]struct{} // few: one for each sale that is watched, and one for each edge
 }
 
 // maxPending bounds the pending notifications of a listener. Further ones are lost, as any notification may be.
@@ -20,7 +20,7 @@ const maxPending = 256
 // Listener receives notifications until it is closed. It is safe for concurrent use.
 type Listener struct {
 	hub    *Hub
-	saleID string
+	saleID string // "": of every sale
 	wake   loop.Wake
 
 	mu      sync.Mutex
@@ -33,38 +33,27 @@ func (h *Hub) Listen(saleID string) *Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.listeners == nil {
-		h.listeners = map[string]map[*Listener]struct{}{}
+		h.listeners = map[*Listener]struct{}{}
 	}
-	if h.listeners[saleID] == nil {
-		h.listeners[saleID] = map[*Listener]struct{}{}
-	}
-	h.listeners[saleID][l] = struct{}{}
+	h.listeners[l] = struct{}{}
 	return l
 }
 
 // Close ends the listener. It is idempotent.
 func (l *Listener) Close() {
-	h := l.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.listeners[l.saleID], l)
-	if len(h.listeners[l.saleID]) == 0 {
-		delete(h.listeners, l.saleID)
-	}
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	delete(l.hub.listeners, l)
 }
 
 // Publish passes a notification to the listeners of its sale and of all sales.
 func (h *Hub) Publish(n Notification) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for l := range h.listeners[n.SaleID] {
-		l.add(n)
-	}
-	if n.Type == Left {
-		return
-	}
-	for l := range h.listeners[""] {
-		l.add(n)
+	for l := range h.listeners {
+		if l.saleID == n.SaleID || l.saleID == "" && n.Type != Left {
+			l.add(n)
+		}
 	}
 }
 
