@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +15,7 @@ import (
 	"sluice/internal/assemble"
 	"sluice/internal/edgeconfig"
 	"sluice/internal/origin"
+	"sluice/internal/reload"
 	"sluice/internal/token"
 )
 
@@ -196,16 +196,12 @@ func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 	})
 }
 
-// maxPEM bounds the files of certificates and keys, in bytes.
-const maxPEM = 1 << 20
-
 // checkPEM checks that a file, if a flag names one, begins like a certificate or a key.
 func (m *problems) checkPEM(flag, file string) {
-	info, err := os.Stat(file)
-	if file == "" || err == nil && info.Mode()&os.ModeNamedPipe != 0 { // a pipe can be read once
+	if file == "" || reload.IsPipe(file) { // a pipe can be read once
 		return
 	}
-	text, err := readFile(file, maxPEM)
+	text, err := reload.ReadFile(file, reload.MaxPEM)
 	if block, _ := pem.Decode(text); err == nil && block == nil {
 		err = fmt.Errorf("%s has no PEM block (-----BEGIN ...): name a PEM file", file)
 	}

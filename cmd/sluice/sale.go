@@ -16,6 +16,7 @@ import (
 
 	"sluice/backend/sale"
 	"sluice/client"
+	"sluice/internal/reload"
 )
 
 func (o *adminClient) saleCommand() *cobra.Command {
@@ -243,7 +244,7 @@ func (f *flagSet) details(to *client.Details) {
 	f.filled("picture", "description")
 	f.check(func(bad *problems) {
 		if file != "" {
-			text, err := readFile(file, sale.MaxDescriptionLen)
+			text, err := reload.ReadFile(file, sale.MaxDescriptionLen)
 			if err == nil && !utf8.Valid(text) {
 				err = fmt.Errorf("%s is not UTF-8 text: convert it", file)
 			}

@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"unicode"
+
+	"sluice/internal/reload"
 )
 
 // secretVariables are the variables whose value may be in the file that NAME_FILE names. URLs are among them because
@@ -54,7 +54,7 @@ func withSecretFiles(getenv func(string) string) (func(string) string, error) {
 }
 
 func readSecret(path string) (string, error) {
-	text, err := readFile(path, maxSecret)
+	text, err := reload.ReadFile(path, maxSecret)
 	if err != nil {
 		return "", err
 	}
@@ -63,18 +63,4 @@ func readSecret(path string) (string, error) {
 		return "", fmt.Errorf("%s has more than one line, or control characters: write the secret alone into it", path)
 	}
 	return value, nil
-}
-
-// readFile returns the content of a file that has at most the given number of bytes. A device may have no end.
-func readFile(path string, most int64) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, most+1))
-	if err == nil && int64(len(text)) > most {
-		return nil, fmt.Errorf("%s has more than %d bytes", path, most)
-	}
-	return text, err
 }
