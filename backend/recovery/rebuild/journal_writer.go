@@ -80,6 +80,8 @@ type JournalWriter struct {
 	woken   loop.Wake     // after Record has set late
 	next    time.Duration // until the next check
 	trimmed time.Time     // last trim
+	// restoreFailed and trimFailed are the last file errors that were logged; empty after a success.
+	restoreFailed, trimFailed string
 }
 
 // NewJournalWriter returns a JournalWriter. The caller closes the journal.
@@ -257,16 +259,23 @@ func (w *JournalWriter) sleep(ctx context.Context) {
 // RunOnce completes, restores and trims the journal as far as each is due. It does not send heartbeats.
 func (w *JournalWriter) RunOnce(ctx context.Context) {
 	w.appendUnwritten()
-	if _, err := w.Restore(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrUnavailable) {
-		w.cfg.Log.Error("journal: restore failed", "err", err)
-	}
+	_, err := w.Restore(ctx)
+	w.logNew(ctx, "journal: restore failed", err, &w.restoreFailed)
 	if w.warned == 0 || time.Since(w.trimmed) < trimInterval {
 		return
 	}
 	w.trimmed = time.Now()
-	err := w.cfg.Journal.Trim(ctx, w.cfg.Store)
-	if err != nil && ctx.Err() == nil && !errors.Is(err, sale.ErrUnavailable) {
-		w.cfg.Log.Error("journal: trim failed", "err", err)
+	w.logNew(ctx, "journal: trim failed", w.cfg.Journal.Trim(ctx, w.cfg.Store), &w.trimFailed)
+}
+
+// logNew logs a file error unless it is last, that of the previous call. Other metrics report unavailable stores.
+func (w *JournalWriter) logNew(ctx context.Context, message string, err error, last *string) {
+	switch {
+	case err == nil:
+		*last = ""
+	case ctx.Err() == nil && !errors.Is(err, sale.ErrUnavailable) && err.Error() != *last:
+		*last = err.Error()
+		w.cfg.Log.Error(message, "err", err)
 	}
 }
 

@@ -102,6 +102,33 @@ func TestRestoreDespiteAnUnreadableSegment(t *testing.T) {
 	}
 }
 
+// A file error, which may last, is logged once, and again after a success.
+func TestUnreadableSegmentIsLoggedOnce(t *testing.T) {
+	w := newWorld(t)
+	w.create("s", 5, 1)
+	w.buy("s", "ann")
+	unreadable := filepath.Join(w.redis.Dir, "journal", "000000000000.journal")
+	for outage := 1; outage <= 2; outage++ {
+		if err := os.Mkdir(unreadable, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w.raw().FlushAll(w.ctx)
+		w.runWithoutJournal()
+		for range 3 {
+			w.writer.RunOnce(w.ctx)
+		}
+		for _, text := range []string{"restore failed", "trim failed"} {
+			if n := strings.Count(w.log.String(), text); n > outage || n == 0 && text == "restore failed" {
+				t.Errorf("%d lines about %q after %d file errors", n, text, outage)
+			}
+		}
+		if err := os.Remove(unreadable); err != nil {
+			t.Fatal(err)
+		}
+		w.writer.RunOnce(w.ctx)
+	}
+}
+
 // An order becomes a row, is cancelled and returns its unit and slot during RestoreOrders: neither a slot nor a letter
 // is left.
 func TestRestoreSkipsOrdersThatAreCancelledMeanwhile(t *testing.T) {
