@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"sluice/backend/admission"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/redis/keyspace"
@@ -194,11 +192,7 @@ func (w JournalWriters) Register(ctx context.Context) error {
 
 // Run maintains all journals until ctx ends. It returns nil.
 func (w JournalWriters) Run(ctx context.Context) error {
-	var g errgroup.Group
-	for _, one := range w {
-		g.Go(func() error { return one.Run(ctx) })
-	}
-	return g.Wait()
+	return errors.Join(loop.Each(w, -1, func(_ int, one *JournalWriter) error { return one.Run(ctx) })...)
 }
 
 // Run maintains the journal until ctx ends. It returns nil.
