@@ -345,8 +345,7 @@ func (g *Guard) Run(ctx context.Context, sql Generations, rebuild func(context.C
 	}
 }
 
-// noteRebuild notes the result of a rebuild for Verified. Another process that rebuilds the shard, and the end of ctx, are
-// no result.
+// noteRebuild notes the result of a rebuild for Verified. A rebuild by another process and the end of ctx are no result.
 func (g *Guard) noteRebuild(ctx context.Context, err error) {
 	if errors.Is(err, ErrBusy) || ctx.Err() != nil {
 		return

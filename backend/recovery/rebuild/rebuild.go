@@ -190,8 +190,8 @@ func (r *Rebuilder) run(
 	return nil
 }
 
-// dataOwner returns the owner of the data that a rebuild of a shard writes. If the data is that of another deployment and
-// takesOver is set, from is the id of that one; otherwise the error is that of guard.CheckOwner.
+// dataOwner returns the owner of the data that a rebuild of a shard writes. If another deployment has the data and
+// takesOver is set, from is its id; otherwise the error is that of guard.CheckOwner.
 func (r *Rebuilder) dataOwner(
 	ctx context.Context, client redisconn.Client, shard keyspace.Shard, takesOver bool,
 ) (owner guard.Owner, from string, err error) {
