@@ -60,8 +60,9 @@ func NewAuditor(cfg AuditorConfig) (*Auditor, error) {
 // interval is the shortest time between calls of Acquire.
 const interval = 5 * time.Second
 
-// restFactor bounds the share of time spent on audits: the next one waits this many times the duration of the last. After
-// a failure, most of which was a wait for a store, it waits once the duration. The wait for a lock does not count.
+// restFactor bounds the share of time spent on audits: the next one waits this many times the duration of the last.
+// After a failure, most of which was a wait for a store, it waits once the duration. The wait for a lock does not
+// count.
 const restFactor = 20
 
 // Run audits until ctx ends. It returns nil. After an error it audits again later. It logs the first of consecutive

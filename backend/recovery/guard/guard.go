@@ -345,7 +345,8 @@ func (g *Guard) Run(ctx context.Context, sql Generations, rebuild func(context.C
 	}
 }
 
-// noteRebuild notes the result of a rebuild for Verified. A rebuild by another process and the end of ctx are no result.
+// noteRebuild notes the result of a rebuild for Verified. A rebuild by another process is no result, and neither is the
+// end of ctx.
 func (g *Guard) noteRebuild(ctx context.Context, err error) {
 	if errors.Is(err, ErrBusy) || ctx.Err() != nil {
 		return
