@@ -203,18 +203,25 @@ func TestHeartbeatsOfAJournalAreRegular(t *testing.T) {
 // noSales is a Redis without sales.
 type noSales struct{ redisconn.Client }
 
-func (noSales) HGet(ctx context.Context, _, _ string) *redis.StringCmd {
-	answer := redis.NewStringCmd(ctx)
-	answer.SetErr(redis.Nil)
-	return answer
+func (noSales) Pipelined(_ context.Context, add func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	p := client.Pipeline()
+	if err := add(p); err != nil {
+		return nil, err
+	}
+	for _, cmd := range p.Cmds() {
+		cmd.SetErr(redis.Nil)
+	}
+	return p.Cmds(), redis.Nil
 }
 
 // stuckRedis is a Redis without sales that answers after ten seconds.
 type stuckRedis struct{ noSales }
 
-func (s stuckRedis) HGet(ctx context.Context, key, field string) *redis.StringCmd {
+func (s stuckRedis) Pipelined(ctx context.Context, add func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	time.Sleep(10 * time.Second)
-	return s.noSales.HGet(ctx, key, field)
+	return s.noSales.Pipelined(ctx, add)
 }
 
 // allRows is a database in which every order is a row.
@@ -254,12 +261,11 @@ type brokenRedis struct {
 	broken *atomic.Bool
 }
 
-func (b brokenRedis) HGet(ctx context.Context, key, field string) *redis.StringCmd {
-	answer := b.noSales.HGet(ctx, key, field)
+func (b brokenRedis) Pipelined(ctx context.Context, add func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	if b.broken.Load() {
-		answer.SetErr(sale.ErrUnavailable)
+		return nil, sale.ErrUnavailable
 	}
-	return answer
+	return b.noSales.Pipelined(ctx, add)
 }
 
 // lastBeat is a database that records the last heartbeat. Every order is a row.

@@ -107,23 +107,29 @@ type saleOrders struct {
 // that becomes a row later, is cancelled and releases its slot would seem lost to the script; the script detects this
 // by the number.
 func (r *Restorer) withoutRows(ctx context.Context, orders []sale.Order, done *Restored) ([]*saleOrders, error) {
-	bySale := map[string]*saleOrders{}
-	for _, o := range orders {
-		if bySale[o.SaleID] != nil {
-			continue
+	bySale, returned := map[string]*saleOrders{}, map[string]*redis.StringCmd{}
+	cmds, err := r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, o := range orders {
+			if bySale[o.SaleID] == nil {
+				bySale[o.SaleID] = &saleOrders{saleID: o.SaleID}
+				returned[o.SaleID] = p.HGet(ctx, r.shard.Sale(o.SaleID), "returned")
+			}
 		}
-		returned, err := r.client.HGet(ctx, r.shard.Sale(o.SaleID), "returned").Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, sale.Unavailable(err)
-		}
-		bySale[o.SaleID] = &saleOrders{saleID: o.SaleID, returned: returned}
+		return nil
+	})
+	if errors.Is(err, redis.Nil) { // a sale has no returns, or is unknown
+		err = redisconn.PipelineError(cmds)
+	}
+	if err != nil {
+		return nil, sale.Unavailable(err)
 	}
 	missing, err := journal.NotRows(ctx, r.rows, orders)
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range missing {
-		bySale[o.SaleID].orders = append(bySale[o.SaleID].orders, o)
+		m := bySale[o.SaleID]
+		m.returned, m.orders = returned[o.SaleID].Val(), append(m.orders, o)
 	}
 	done.Rows += len(orders) - len(missing)
 	sales := slices.Collect(maps.Values(bySale))

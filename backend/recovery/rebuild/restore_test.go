@@ -14,12 +14,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sluice/backend/archive"
 	"sluice/backend/audit"
 	"sluice/backend/queue"
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
 	"sluice/backend/recovery/rebuild"
+	"sluice/backend/redis/redisconn"
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
@@ -99,6 +102,31 @@ func TestRestoreDespiteAnUnreadableSegment(t *testing.T) {
 	}
 	if restored, err := w.writer.Restore(w.ctx); !restored || err != nil {
 		t.Errorf("after the segment was removed: restored %v, %v", restored, err)
+	}
+}
+
+// The orders of many sales do not cost a round trip for each sale before their rows are read.
+func TestReturnsOfManySalesAreReadTogether(t *testing.T) {
+	w := newWorld(t)
+	var orders []sale.Order
+	for i := range 10 {
+		id := fmt.Sprint("s", i)
+		w.create(id, 1, 1)
+		orders = append(orders, sale.Order{ID: w.buy(id, "ann"), SaleID: id, Buyer: "ann"})
+	}
+	orders = append(orders, sale.Order{ID: 77, SaleID: "unknown", Buyer: "ann"})
+	w.drain()
+	var trips int
+	w.raw().AddHook(redisconn.Around(
+		func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+			if cmds[0].Name() == "hget" {
+				trips++
+			}
+			return next(ctx, cmds)
+		}))
+	skipped, err := rebuild.NewRestorer(w.guard, w.raw(), 0, w.store).RestoreOrders(w.ctx, orders)
+	if err != nil || len(skipped) != 1 || trips != 1 {
+		t.Errorf("skipped %v, %v, after %d round trips, want 1", skipped, err, trips)
 	}
 }
 
