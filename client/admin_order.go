@@ -34,7 +34,7 @@ func (a *Admin) Orders(ctx context.Context, f OrderFilter) iter.Seq2[AdminOrder,
 	query := url.Values{}
 	setIf(query, "sale", f.SaleID)
 	setIf(query, "status", string(f.Status))
-	return pages[AdminOrder](ctx, a, "/admin/v1/orders", "orders", query)
+	return pages[AdminOrder](ctx, a, "/admin/v1/orders", query)
 }
 
 // Order returns an order in the database.
@@ -87,7 +87,7 @@ type Settled struct {
 func (a *Admin) DeadLetters(ctx context.Context, saleID string) iter.Seq2[DeadLetter, error] {
 	query := url.Values{}
 	setIf(query, "sale", saleID)
-	return pages[DeadLetter](ctx, a, "/admin/v1/dead", "dead", query)
+	return pages[DeadLetter](ctx, a, "/admin/v1/dead", query)
 }
 
 // RetryDead requeues a dead letter. Repeated calls have no further effect. The status is "queued", or that of the order
