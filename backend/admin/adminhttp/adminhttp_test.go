@@ -307,6 +307,27 @@ func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 	}
 }
 
+// The 404 of a thing that does not exist differs from that of a path that does not exist.
+func TestMissingThingsAreNamed(t *testing.T) {
+	d := newFakeService()
+	d.err = fmt.Errorf("wrapped: %w", sale.ErrNotFound)
+	s := d.serve(t)
+	for _, c := range []struct{ method, path, body, missing string }{
+		{"GET", "/admin/v1/dead/5", "", "dead letter"},
+		{"POST", "/admin/v1/dead/5/retry", "", "dead letter"},
+		{"POST", "/admin/v1/dead/5/cancel", "", "dead letter"},
+		{"POST", "/admin/v1/dead/raw:x/cancel", "", "dead letter"},
+		{"POST", "/admin/v1/rebuild", `{"sale":"drop"}`, "sale"},
+		{"POST", "/admin/v1/rehearsals", `{"sale":"drop","closes_at":"2026-11-27T10:05:00Z"}`, "sale"},
+		{"POST", "/admin/v1/rehearsals/" + rehearsed + "/remove", "", "rehearsal"},
+	} {
+		a := s.operate(c.method, c.path, c.body)
+		if got, want := a.Field(t, "detail"), "There is no such "+c.missing+"."; a.Status != 404 || got != want {
+			t.Errorf("%s %s: %d %q, want %q", c.method, c.path, a.Status, got, want)
+		}
+	}
+}
+
 func TestDeadLettersAreShownWithReasonAndHistory(t *testing.T) {
 	d := newFakeService()
 	at := time.Date(2026, 11, 27, 10, 0, 9, 5e6, time.UTC)

@@ -21,7 +21,7 @@ func (h *handlers) addDead() {
 	h.get(dead, h.listDead)
 	h.post(dead+"/retry", h.settleDead(admin.RetryDead))
 	h.post(dead+"/cancel", h.settleDead(admin.CancelDead))
-	h.get(dead+"/:order", show((*request).orderID, h.cfg.Dead.Find, deadJSON))
+	h.get(dead+"/:order", show((*request).orderID, h.findDead, deadJSON))
 	h.post(dead+"/:order/retry", withReason((*request).deadKey, h.retryDead))
 	h.post(dead+"/:order/cancel", withReason((*request).deadKey, h.cancelDead))
 }
@@ -64,6 +64,11 @@ func (h *handlers) listDead(ctx context.Context, r *request) (any, error) {
 	}{httpserver.Bodies(page.Letters, deadJSON), page.Next, page.Unavailable}, err
 }
 
+func (h *handlers) findDead(ctx context.Context, id sale.OrderID) (queue.DeadLetter, error) {
+	letter, err := h.cfg.Dead.Find(ctx, id)
+	return letter, orMissing(err, errNoDeadLetter)
+}
+
 // deadKey is the dead letter in the path: of an order, or of an entry that is not a message.
 type deadKey struct {
 	order sale.OrderID
@@ -85,19 +90,19 @@ func (h *handlers) retryDead(ctx context.Context, _ *request, key deadKey) (any,
 	}
 	status, err := h.cfg.Dead.Retry(ctx, key.order)
 	id := key.order.String()
-	return client.Settled{Key: id, OrderID: id, Status: string(status)}, err
+	return client.Settled{Key: id, OrderID: id, Status: string(status)}, orMissing(err, errNoDeadLetter)
 }
 
 func (h *handlers) cancelDead(ctx context.Context, _ *request, key deadKey) (any, error) {
 	if key.raw != "" {
 		err := h.cfg.Dead.Drop(ctx, key.raw)
-		return client.Settled{Key: key.raw, Status: string(admin.Dropped)}, err
+		return client.Settled{Key: key.raw, Status: string(admin.Dropped)}, orMissing(err, errNoDeadLetter)
 	}
 	done, err := h.cfg.Dead.Cancel(ctx, key.order)
 	id := key.order.String()
 	return client.Settled{
 		Key: id, OrderID: id, SaleID: done.Order.SaleID, Status: string(done.Order.Status), GivenBack: done.UnitReturned,
-	}, err
+	}, orMissing(err, errNoDeadLetter)
 }
 
 // SettledOrder is the result for one of many dead orders.

@@ -29,7 +29,7 @@ func (h *handlers) startRebuild(ctx context.Context, r *request) (any, error) {
 	var only []string
 	if saleID != "" {
 		if _, err := h.cfg.Admin.Show(ctx, saleID); err != nil {
-			return nil, err
+			return nil, orMissing(err, httpserver.ErrNoSale)
 		}
 		only = []string{saleID}
 	}

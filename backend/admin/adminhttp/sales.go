@@ -16,8 +16,11 @@ import (
 	"sluice/internal/problem"
 )
 
-var errOtherSale = httpserver.NewProblem(problem.Conflict,
-	"A sale with this id exists and has other fields. Use another id, or change that sale, for example with a restock.")
+var (
+	errOtherSale = httpserver.NewProblem(problem.Conflict,
+		"A sale with this id exists and has other fields. Use another id, or change that sale, for example with a restock.")
+	errNoRehearsal = httpserver.NewProblem(problem.NotFound, "There is no such rehearsal.")
+)
 
 func (h *handlers) addSales() {
 	const one = "/admin/v1/sales/:sale"
@@ -243,7 +246,8 @@ func (h *handlers) rehearse(ctx context.Context, r *request) (any, error) {
 	if err := r.end(body); err != nil {
 		return nil, err
 	}
-	return r.createdSale(h.cfg.Admin.Rehearse(ctx, wanted))
+	v, err := h.cfg.Admin.Rehearse(ctx, wanted)
+	return r.createdSale(v, orMissing(err, httpserver.ErrNoSale))
 }
 
 func (h *handlers) removeRehearsal(ctx context.Context, r *request, saleID string) (any, error) {
@@ -251,5 +255,5 @@ func (h *handlers) removeRehearsal(ctx context.Context, r *request, saleID strin
 		return nil, err
 	}
 	orders, err := h.cfg.Admin.RemoveRehearsal(ctx, saleID)
-	return map[string]any{"id": saleID, "orders": orders}, err
+	return map[string]any{"id": saleID, "orders": orders}, orMissing(err, errNoRehearsal)
 }
