@@ -58,7 +58,6 @@ func everyCall(s *env) map[string]func(context.Context) error {
 		"CancelOverdue": func(ctx context.Context) error { _, err := s.CancelOverdue(ctx, 1); return err },
 		"Returning":     func(ctx context.Context) error { _, err := s.Returning(ctx, 0, 0, 1); return err },
 		"LastReturn":    func(ctx context.Context) error { _, err := s.LastReturn(ctx, "s"); return err },
-		"WidestSale":    func(ctx context.Context) error { _, err := s.WidestSale(ctx); return err },
 		"MarkReturned":  func(ctx context.Context) error { return s.MarkReturned(ctx, []store.Return{{ID: 1, Number: 1}}) },
 		"Returned":      func(ctx context.Context) error { _, err := s.Returned(ctx, []sale.OrderID{1}); return err },
 		"Pay":           func(ctx context.Context) error { _, _, err := s.Pay(ctx, payment); return err },

@@ -124,16 +124,6 @@ func (s *Store) SaleSummaries(ctx context.Context) ([]SaleSummary, error) {
 	return ViewRows(ctx, s.DB, "store: sales", scanSale, selectSales+" WHERE archived = 0 ORDER BY created_at, id")
 }
 
-// WidestSale returns the sale with the most segments that is not archived, or the zero value if none has several.
-func (s *Store) WidestSale(ctx context.Context) (sale.Sale, error) {
-	widest, err := ViewRow(ctx, s.DB, "store: widest sale", scanSale,
-		selectSales+" WHERE spread > 1 AND archived = 0 ORDER BY spread DESC, id LIMIT 1")
-	if errors.Is(err, sale.ErrNotFound) {
-		err = nil
-	}
-	return widest.Sale, err
-}
-
 // SetSwitch sets a sale's switch and returns the sale. The version grows by one if the switch changes. Errors:
 // a *RefusedError for a closed sale, which stays closed; sale.ErrNotFound; *sale.InvalidError for an unknown switch.
 func (s *Store) SetSwitch(ctx context.Context, id string, to sale.Switch) (sale.Sale, error) {

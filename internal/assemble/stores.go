@@ -279,8 +279,14 @@ func (s *Stores) claim(ctx context.Context) (deployment int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	widest, err := s.tables.WidestSale(ctx)
-	if err == nil && widest.Spread > want {
+	all, err := s.tables.SaleSummaries(ctx)
+	var widest store.SaleSummary
+	for _, one := range all {
+		if one.Spread > widest.Spread {
+			widest = one
+		}
+	}
+	if widest.Spread > want {
 		return 0, usage("--shards is %d, but sale %s has %d segments, each in a shard of its own: set the number back to at "+
 			"least %d, or archive the sale with the previous number first", want, widest.ID, widest.Spread, widest.Spread)
 	}
