@@ -29,11 +29,10 @@ func decodePath(dst, path []byte) (decoded []byte, ok bool) {
 	if len(path) == 0 || path[0] != '/' {
 		return dst, false
 	}
-	start := len(dst) // of the segment
+	start := len(dst)
 	for i := 0; i < len(path); i++ {
 		c := path[i]
-		switch c {
-		case '%':
+		if c == '%' {
 			if i+2 >= len(path) {
 				return dst, false
 			}
@@ -45,26 +44,22 @@ func decodePath(dst, path []byte) (decoded []byte, ok bool) {
 			if c = high<<4 | low; c < ' ' || c == 0x7f || c == '/' || c == '\\' || c == '.' {
 				return dst, false
 			}
-		case '\\':
+		} else if c <= ' ' || c == 0x7f || c == '\\' {
 			return dst, false
-		case '/':
-			if i > 0 && !isValidSegment(dst[start:]) {
-				return dst, false
-			}
-			dst = append(dst, c)
-			start = len(dst)
-			continue
-		default:
-			if c <= ' ' || c == 0x7f {
-				return dst, false
-			}
 		}
 		dst = append(dst, c)
 	}
-	last := dst[start:]
-	return dst, len(last) == 0 || isValidSegment(last)
+	return dst, hasValidSegments(dst[start+1:])
 }
 
-func isValidSegment(s []byte) bool {
-	return !(len(s) == 0 || len(s) == 1 && s[0] == '.' || len(s) == 2 && s[0] == '.' && s[1] == '.')
+// hasValidSegments reports whether no segment of a path is "." or "..", and none but the last is empty.
+func hasValidSegments(path []byte) bool {
+	for more := true; more; {
+		var segment []byte
+		segment, path, more = bytes.Cut(path, []byte{'/'})
+		if more && len(segment) == 0 || string(segment) == "." || string(segment) == ".." {
+			return false
+		}
+	}
+	return true
 }
