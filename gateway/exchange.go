@@ -57,8 +57,8 @@ func (x *exchange) reset() {
 	x.Request.Reset()
 	clear(x.rules)
 	clear(x.fleet)
-	x.decision = decision{path: x.path[:0], rules: x.rules[:0], checks: x.checks[:0], fleet: x.fleet[:0], quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], scratch: x.scratch,
-		traceLine: x.traceLine}
+	x.decision = decision{path: x.path[:0], rules: x.rules[:0], checks: x.checks[:0], fleet: x.fleet[:0],
+		quota: x.quota[:0], quotaPolicy: x.quotaPolicy[:0], scratch: x.scratch, traceLine: x.traceLine}
 }
 
 func (x *exchange) note(verdict string, r *rule, remaining int) {

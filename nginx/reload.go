@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,11 +41,11 @@ func (c Config) Reload(ctx context.Context) error {
 	if err := check(ctx, bin, p, secret); err != nil {
 		return err
 	}
-	old, unknown := childrenOf(master.Pid)
+	old, known := childrenOf(master.Pid)
 	if err := master.Signal(syscall.SIGHUP); err != nil {
 		return fmt.Errorf("edge: reload: %w", err)
 	}
-	if unknown != nil {
+	if !known {
 		return nil
 	}
 	return awaitReload(ctx, master.Pid, old)
@@ -60,9 +61,9 @@ func awaitReload(ctx context.Context, master int, old []string) error {
 	poll := time.NewTicker(pidPoll)
 	defer poll.Stop()
 	for {
-		now, err := childrenOf(master)
-		if err != nil {
-			return fmt.Errorf("edge: reload: nginx has ended: %w", err)
+		now, known := childrenOf(master)
+		if !known {
+			return errors.New("edge: reload: nginx has ended")
 		}
 		accepting := slices.DeleteFunc(now, func(pid string) bool { return !accepts(pid) })
 		isOld := func(pid string) bool { return slices.Contains(old, pid) }
@@ -80,9 +81,9 @@ func awaitReload(ctx context.Context, master int, old []string) error {
 var errNotReloaded = fmt.Errorf("edge: reload: nginx has not replaced its workers within %s: see its log", reloadTime)
 
 // childrenOf returns the process ids of a process's children. Only Linux has this file.
-func childrenOf(pid int) ([]string, error) {
+func childrenOf(pid int) (pids []string, known bool) {
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	return strings.Fields(string(list)), err
+	return strings.Fields(string(list)), err == nil
 }
 
 // accepts reports whether a process is a worker of nginx that accepts connections. A worker changes its title before it
