@@ -11,6 +11,27 @@ import (
 	"sluice/test/testenv"
 )
 
+// A backend that is an edge itself, such as that of sluice up, reports the quota of the client that made nginx request
+// the page. Other clients must not get it.
+func TestStoredPageHasNoQuotaOfAnotherClient(t *testing.T) {
+	t.Parallel()
+	shop := startBackend(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "public, max-age=60")
+		w.Header().Set("RateLimit-Policy", `"ip";q=41;w=3`)
+		w.Header().Set("RateLimit", `"ip";r=40;t=1`)
+		_, _ = fmt.Fprint(w, "here")
+	})
+	e := startEdge(t, open, nil, shop.addr)
+	for _, path := range []string{"/s/shoe", "/assets/page.js"} {
+		for i := range 2 {
+			a := e.do("GET", path)
+			if a.body != "here" || a.header.Get("RateLimit") != "" || a.header.Get("RateLimit-Policy") != "" {
+				t.Errorf("%s, request %d: %d %s %v", path, i, a.status, a.body, a.header)
+			}
+		}
+	}
+}
+
 // The backend gets one request a second for a page in each language, from any number of clients. The cache key depends
 // on nothing else of a request, and a cached page is served while no backend answers.
 func TestPagesAreKept(t *testing.T) {
