@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -180,6 +181,7 @@ func TestBothEdgesDecideAlikeForTheFleet(t *testing.T) {
 		{ name = "both", key = "ip", rate = "1r/h", burst = 9, match = { path = "/edge" }, scope = "fleet" },
 		{ name = "all", key = "ip", rate = "1r/h", burst = 1, match = { path = "/all" }, scope = "fleet" },
 		{ name = "buy", key = "token", rate = "1r/h", burst = 1, match = { path = "/buy" }, scope = "fleet" },
+		{ name = "buyer", key = "token", rate = "1r/h", burst = 99, match = { path = "/all" } },
 		{ name = "trial", key = "ip", rate = "1r/h", burst = 1, match = { path = "/trial" }, scope = "fleet", mode = "shadow" },
 		{ name = "deny", key = "ip", rate = "1r/h", burst = 1, match = { path = "/deny" }, scope = "fleet" },
 		{ name = "open", key = "ip", rate = "1r/h", burst = 1, match = { path = "/open" }, scope = "fleet", on_error = "allow" },
@@ -197,19 +199,20 @@ func TestBothEdgesDecideAlikeForTheFleet(t *testing.T) {
 			}
 		}
 		// The hour may begin between two requests: one or two are admitted.
-		e.send(t, request("GET", "/all", last))
-		e.send(t, request("GET", "/all", last))
-		expect(429, "/all")
-		expect(200, "/all", "X-Forwarded-For: 192.0.2.1")
-		expect(200, "/all", "X-Forwarded-For: 2001:db8::1")
+		ann := bearer(t, "ann")
+		e.send(t, request("GET", "/all", ann, last))
+		e.send(t, request("GET", "/all", ann, last))
+		expect(429, "/all", ann)
+		expect(200, "/all", ann, "X-Forwarded-For: 192.0.2.1")
+		expect(200, "/all", ann, "X-Forwarded-For: 2001:db8::1")
 		expect(200, "/edge")
 		for range 5 {
 			expect(429, "/edge")
 		}
 		expect(401, "/buy")
-		expect(200, "/buy", bearer(t, "ann"))
-		e.send(t, request("GET", "/buy", bearer(t, "ann"), last))
-		expect(429, "/buy", bearer(t, "ann"))
+		expect(200, "/buy", ann)
+		e.send(t, request("GET", "/buy", ann, last))
+		expect(429, "/buy", ann)
 		expect(200, "/buy", bearer(t, "ben"))
 		for range 5 {
 			expect(200, "/trial")
@@ -227,6 +230,12 @@ func TestBothEdgesDecideAlikeForTheFleet(t *testing.T) {
 				metric(t, e, `sluice_edge_requests_total{rule="open",verdict="error"}`) == 3 &&
 				metric(t, e, `sluice_edge_fleet_leases_total{result="granted"}`) >= 7
 		})
+		// A refusal by an address does not depend on the buyer.
+		for _, want := range []string{`"buyer":"".*"path":"/all".*"status":429`, `"buyer":"ann".*"path":"/buy".*"status":429`} {
+			logged := regexp.MustCompile(want)
+			testenv.Eventually(t, time.Minute, e.name+" has logged "+want,
+				func() bool { return logged.MatchString(e.log()) })
+		}
 	}
 }
 
