@@ -68,7 +68,7 @@ func TestParse(t *testing.T) {
 		},
 		{
 			"combined, a rejected path", combined("GET /a//b HTTP/1.1"),
-			"1795251600000 1795251600000 192.0.2.7 coarse GET /a/ ",
+			"1795251600000 1795251600000 192.0.2.7 coarse GET /a//b ",
 		},
 		{"combined, a TLS greeting", combined(`\x16\x03\x01`), "1795251600000 1795251600000 192.0.2.7 coarse   "},
 		{"combined, nothing", combined("-"), "1795251600000 1795251600000 192.0.2.7 coarse   "},
