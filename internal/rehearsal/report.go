@@ -104,7 +104,6 @@ type SecondLine struct {
 }
 
 func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
-	t := r.tally
 	rep := &Report{
 		Rehearsed: r.Config.Sale, Copy: r.sale, Target: r.Target.String(), Opened: r.opening.UTC(), Took: r.now().Seconds(),
 		Workload: WorkloadSummary{
@@ -125,7 +124,14 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 	if err := r.readRecords(ctx, rep); err != nil {
 		rep.RecordsError = err.Error()
 	}
+	r.readTally(rep)
+	rep.evaluate(r.Limits)
+	return rep
+}
 
+// readTally summarizes the responses to buyers and the audits. The records must have been read.
+func (r *run) readTally(rep *Report) {
+	t := r.tally
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rep.Requests = t.requests
@@ -169,8 +175,6 @@ func (r *run) report(ctx context.Context, stopped bool, playErr error) *Report {
 	if won := t.bots[Accepted]; won != nil {
 		rep.ToBots = won.total
 	}
-	rep.evaluate(r.Limits)
-	return rep
 }
 
 // readRecords compares the responses of buyers with the stored orders.

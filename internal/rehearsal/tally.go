@@ -83,9 +83,9 @@ type tally struct {
 	rows       histogram            // from the 202 until the order is a row
 	rules      map[string]*[2]int64 // shoppers, bots
 	seconds    map[int]*second
-	orders     map[string]string // order -> buyer
+	orders     map[string]bool   // accepted
 	overLimit  []string          // buyers with several orders
-	held       map[string]string // buyer -> order
+	held       map[string]string // order by buyer
 	requests   int64
 	gaveUp     [groups]int64 // shoppers without success after all retries, by their last response
 	unfinished [groups]int64 // shoppers that the end of the rehearsal interrupted, by their last response
@@ -96,7 +96,7 @@ type tally struct {
 func newTally() *tally {
 	return &tally{
 		shoppers: map[Outcome]*histogram{}, bots: map[Outcome]*histogram{}, rules: map[string]*[2]int64{},
-		seconds: map[int]*second{}, orders: map[string]string{}, held: map[string]string{},
+		seconds: map[int]*second{}, orders: map[string]bool{}, held: map[string]string{},
 	}
 }
 
@@ -141,7 +141,7 @@ func entry[K comparable, V any](m map[K]*V, key K) *V {
 func (t *tally) won(buyer, order string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.orders[order] = buyer
+	t.orders[order] = true
 	if before, ok := t.held[buyer]; ok && before != order {
 		t.overLimit = append(t.overLimit, buyer)
 	}
