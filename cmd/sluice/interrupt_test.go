@@ -165,6 +165,13 @@ func TestCreateFileReplacesTheWholeFile(t *testing.T) {
 	if err != nil || missing != nil || info.Mode() != 0o600 || content() != "the new report" {
 		t.Errorf("%v, %v, and the file is %q, want the new report and the old permissions", err, missing, content())
 	}
+	err = createFile(path, 0o600, func(w io.Writer) error {
+		file := w.(*os.File)
+		return errors.Join(file.Close(), func() error { _, err := file.Write([]byte("x")); return err }())
+	})
+	if want := "write " + path + ": file already closed"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
 	link, target := filepath.Join(t.TempDir(), "link"), filepath.Join(dir, "linked")
 	if err := os.Symlink(target, link); err != nil {
 		t.Fatal(err)

@@ -24,10 +24,15 @@ func openOutput(path string, flags int, mode fs.FileMode) (file *os.File, whole 
 		mode = info.Mode().Perm()
 	}
 	file, err = os.OpenFile(name, os.O_WRONLY|flags, mode)
+	return file, whole, ofPath(path, err)
+}
+
+// ofPath makes an error of a temporary file name the path of the file that it replaces.
+func ofPath(path string, err error) error {
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		failed.Path = path
 	}
-	return file, whole, err
+	return err
 }
 
 // createFile creates or replaces a file as a whole: an error or a crash leaves the old one. It writes directly to a
@@ -37,7 +42,7 @@ func createFile(path string, mode fs.FileMode, write func(io.Writer) error) erro
 	if err != nil {
 		return err
 	}
-	if err = write(file); err == nil && whole {
+	if err = ofPath(path, write(file)); err == nil && whole {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); !whole {
