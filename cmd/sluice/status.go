@@ -68,8 +68,9 @@ func (s *status) show(line string) {
 	s.last = line
 }
 
-// overwrite prints lines on a terminal in place of those before. A narrow terminal truncates them, because the next call
-// would not find the beginning of a wrapped one. The last character of a truncated line is in the last column: a space.
+// overwrite prints lines on a terminal in place of those before. A narrow terminal truncates them, because the next
+// call would not find the beginning of a wrapped one. The last character of a truncated line is in the last column: a
+// space.
 func (s *status) overwrite(lines ...string) {
 	up := ""
 	if s.lines > 1 {
