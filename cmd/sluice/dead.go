@@ -65,10 +65,10 @@ func (o *deadClient) deadList() *cobra.Command {
 			}
 			if o.group != "" {
 				r := page.request(adminPath("groups", o.group, "dead"), "after", page.after)
-				return printList(cmd.Context(), o.adminClient, r, "dead", "EVENT\tDIED\tDELIVERIES\tREASON", eventCells)
+				return printList(cmd.Context(), o.adminClient, r, "EVENT\tDIED\tDELIVERIES\tREASON", eventCells)
 			}
 			r := page.request(adminPath("dead"), "after", page.after, "sale", sale)
-			return printList(cmd.Context(), o.adminClient, r, "dead",
+			return printList(cmd.Context(), o.adminClient, r,
 				"ORDER\tSALE\tBUYER\tDIED\tATTEMPTS\tCRASHES\tUNITS\tREASON", func(d client.DeadLetter) []any {
 					return []any{d.Key, d.SaleID, d.Buyer, d.DiedAt, d.Attempts, d.Crashes, d.Units, whyDead(d)}
 				})

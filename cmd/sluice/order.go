@@ -35,7 +35,7 @@ func (o *adminClient) orderList() *cobra.Command {
 			}
 			r := page.request(adminPath("orders"), "after", page.after, "sale", sale, "buyer", buyer, "status", status,
 				"sort", sort)
-			return printList(cmd.Context(), o, r, "orders",
+			return printList(cmd.Context(), o, r,
 				"ORDER\tSALE\tBUYER\tSTATUS\tCREATED\tPAY BY\tWHY CANCELLED", func(r client.AdminOrder) []any {
 					return []any{r.OrderID, r.SaleID, r.Buyer, r.Status, r.CreatedAt, r.PayBy, whyCancelled(r)}
 				})

@@ -47,7 +47,7 @@ func (o *adminClient) paymentList() *cobra.Command {
 				refund = ""
 			}
 			r := page.request(adminPath("payments"), "after", page.after, "sale", sale, "refund", refund, "order", order)
-			return printList(cmd.Context(), o, r, "payments", paymentHead, paymentCells)
+			return printList(cmd.Context(), o, r, paymentHead, paymentCells)
 		},
 	}
 	page.add(c)

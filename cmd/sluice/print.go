@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -71,12 +72,12 @@ func (f *pageFlags) request(path string, query ...string) client.Request {
 	return r
 }
 
-// printList prints a list of the admin API as a table. Its items are in the member name of the response. An empty list
-// of a sale that does not exist, the parameter sale of the query, is an error.
+// printList prints a list of the admin API as a table. The member of the response with its items has the name of the
+// last part of the path. An empty list of a sale that does not exist, the parameter sale of the query, is an error.
 func printList[T any](
-	ctx context.Context, o *adminClient, r client.Request, name, head string, cells func(item T) []any,
+	ctx context.Context, o *adminClient, r client.Request, head string, cells func(item T) []any,
 ) error {
-	answer := listing[T]{name: name}
+	answer := listing[T]{name: path.Base(r.Path)}
 	raw, err := o.fetch(ctx, r, &answer)
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ func (o *adminClient) saleList() *cobra.Command {
 		Example: `  sluice sale list
   sluice sale list --json | jq -r '.sales[] | select(.state == "open") | .id'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return printList(cmd.Context(), o, get(adminPath("sales")), "sales", "ID\tSTATE\tLEFT\tSTOCK\tOPENS\tTITLE",
+			return printList(cmd.Context(), o, get(adminPath("sales")), "ID\tSTATE\tLEFT\tSTOCK\tOPENS\tTITLE",
 				func(s client.AdminSale) []any { return []any{s.ID, s.State, s.Left, s.Stock, s.OpensAt, s.Title} })
 		},
 	}

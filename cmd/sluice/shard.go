@@ -34,7 +34,7 @@ verified, or in a Redis that rejects writes, sells nothing: the last column has 
 		Example: `  sluice shard list
   sluice shard list --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return printList(cmd.Context(), o, get(adminPath("shards")), "shards",
+			return printList(cmd.Context(), o, get(adminPath("shards")),
 				"SHARD\tSLOT\tMASTER\tSALES\tREADY\tLEASED\tDEAD\tSTATE", shardCells)
 		},
 	}

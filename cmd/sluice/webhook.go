@@ -109,7 +109,7 @@ func (o *adminClient) webhookList() *cobra.Command {
 		Short:   "List the endpoints and their waiting deliveries",
 		Example: `  sluice webhook list`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return printList(cmd.Context(), o, get(adminPath("webhooks")), "webhooks",
+			return printList(cmd.Context(), o, get(adminPath("webhooks")),
 				"ENDPOINT\tSTATE\tWAITING\tOLDEST\tFAILED\tURL\tTITLE", func(e client.Endpoint) []any {
 					return []any{
 						e.ID, stateText(e), deliveryCount(e.Waiting), seconds(e.OldestAgeSeconds), deliveryCount(e.Failed),
@@ -289,7 +289,7 @@ func (o *adminClient) webhookDeliveries() *cobra.Command {
 				if _, err := strconv.ParseUint(page.after, 10, 63); page.after != "" && err != nil {
 					return usage("--after %q: want the number that the previous page ended with", page.after)
 				}
-				return printList(cmd.Context(), o, page.request(path, "before", page.after, "state", state), "deliveries",
+				return printList(cmd.Context(), o, page.request(path, "before", page.after, "state", state),
 					"DELIVERY\tSTATE\tATTEMPTS\tWRITTEN\tENDED\tAGAIN", func(d adminhttp.Delivery) []any {
 						return []any{d.ID, d.State, d.Attempts, d.CreatedAt, d.EndedAt, d.DueAt}
 					})
