@@ -195,23 +195,35 @@ func (o *adminClient) postCommand(c *cobra.Command, became string, path func(nam
 	return c
 }
 
-// removeCommand is postCommand for a permanent removal. It prompts for each name, unless --yes is set. lost describes
-// what is removed.
+// removeCommand is postCommand for a permanent removal, which is confirmed. lost describes what is removed.
 func (o *adminClient) removeCommand(c *cobra.Command, lost string, path func(name string) string) *cobra.Command {
-	var yes bool
 	o.postCommand(c, "is removed", path)
-	c.Flags().BoolVar(&yes, "yes", false, "remove without a prompt")
-	remove := c.RunE
+	return o.confirmed(c, "remove", func(_ context.Context, name string) (string, error) {
+		return "Removing " + name + " deletes " + lost + ".", nil
+	})
+}
+
+// confirmed makes c prompt for each of its arguments before it runs, unless --yes is set. warning returns what the user
+// confirms.
+func (o *adminClient) confirmed(
+	c *cobra.Command, verb string, warning func(ctx context.Context, name string) (string, error),
+) *cobra.Command {
+	yes := c.Flags().Bool("yes", false, verb+" without a prompt")
+	run := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, name := range args {
-			if yes {
+			if *yes {
 				break
 			}
-			if err := o.p.confirm(cmd.Context(), "Removing "+name+" deletes "+lost+".", name); err != nil {
+			text, err := warning(cmd.Context(), name)
+			if err == nil {
+				err = o.p.confirm(cmd.Context(), text, name)
+			}
+			if err != nil {
 				return err
 			}
 		}
-		return remove(cmd, args)
+		return run(cmd, args)
 	}
 	return c
 }

@@ -150,27 +150,18 @@ func (o *adminClient) saleSwitch(verb, short string) *cobra.Command {
 }
 
 func (o *adminClient) saleClose() *cobra.Command {
-	var yes bool
-	c := &cobra.Command{
+	return o.confirmed(&cobra.Command{
 		Use:        "close SALE",
 		SuggestFor: []string{"remove", "delete", "rm", "stop", "end", "cancel"},
 		Short:      "Close the sale permanently; prompts for the id of the sale, unless --yes is set",
 		Example: `  sluice sale close shoe
   sluice sale close shoe --yes     # in a script`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !yes {
-				if err := o.requireSale(cmd.Context(), args[0]); err != nil {
-					return err
-				}
-				if err := o.p.confirm(cmd.Context(), "Closing "+args[0]+" is permanent.", args[0]); err != nil {
-					return err
-				}
-			}
 			return o.sale(cmd.Context(), post(adminPath("sales", args[0], "close"), struct{}{}))
 		},
-	}
-	c.Flags().BoolVar(&yes, "yes", false, "close without a prompt")
-	return c
+	}, "close", func(ctx context.Context, id string) (string, error) {
+		return "Closing " + id + " is permanent.", o.requireSale(ctx, id)
+	})
 }
 
 func (o *adminClient) saleRestock() *cobra.Command {
