@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options, progress func(string)) ([]Row, error) {
 		&redisSubject{server: s, name: "stream", stream: true},
 		&memorySubject{},
 	}
-	rows, rounds := make([]Row, len(subjects)), make([][]round, len(subjects))
+	rows, rounds := make([]Row, len(subjects)), make([][]Row, len(subjects))
 	for n := range o.Rounds + 1 { // the first round warms up and does not count
 		for i, sub := range subjects {
 			progress(fmt.Sprintf("round %d of %d: %s", n, o.Rounds, sub.label()))
@@ -87,13 +87,14 @@ func Run(ctx context.Context, o Options, progress func(string)) ([]Row, error) {
 		if rows[i], err = examine(ctx, sub, o); err != nil {
 			return nil, fmt.Errorf("%s: %w", sub.label(), err)
 		}
-		rows[i].sum(rounds[i])
+		rows[i].setMedians(rounds[i])
 	}
 	return rows, nil
 }
 
-func (r *Row) sum(rounds []round) {
-	median := func(of func(round) float64) float64 {
+// setMedians sets what play measures to the median of the rounds.
+func (r *Row) setMedians(rounds []Row) {
+	median := func(of func(Row) float64) float64 {
 		all := make([]float64, len(rounds))
 		for i := range rounds {
 			all[i] = of(rounds[i])
@@ -101,11 +102,11 @@ func (r *Row) sum(rounds []round) {
 		slices.Sort(all)
 		return all[len(all)/2]
 	}
-	r.Accepted = median(func(r round) float64 { return r.accepted })
-	r.Drained = median(func(r round) float64 { return r.drained })
-	r.Alone = median(func(r round) float64 { return r.alone })
-	r.Memory = median(func(r round) float64 { return r.memory })
-	r.AOF = median(func(r round) float64 { return r.log })
-	r.CPU = time.Duration(median(func(r round) float64 { return float64(r.cpu) }))
-	r.Overtaken = median(func(r round) float64 { return r.overtaken })
+	r.Accepted = median(func(r Row) float64 { return r.Accepted })
+	r.Drained = median(func(r Row) float64 { return r.Drained })
+	r.Alone = median(func(r Row) float64 { return r.Alone })
+	r.Memory = median(func(r Row) float64 { return r.Memory })
+	r.AOF = median(func(r Row) float64 { return r.AOF })
+	r.CPU = time.Duration(median(func(r Row) float64 { return float64(r.CPU) }))
+	r.Overtaken = median(func(r Row) float64 { return r.Overtaken })
 }

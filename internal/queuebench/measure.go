@@ -15,15 +15,10 @@ import (
 	"sluice/internal/loop"
 )
 
-// round holds the results of accepting and draining once.
-type round struct {
-	accepted, drained, alone, memory, log, overtaken float64
-	cpu                                              time.Duration
-}
-
 const longLease = time.Minute
 
-func play(ctx context.Context, s subject, orders int) (r round, err error) {
+// play accepts and drains once. It returns the results that Run takes the median of.
+func play(ctx context.Context, s subject, orders int) (r Row, err error) {
 	if err := s.open(ctx, orders, longLease); err != nil {
 		return r, err
 	}
@@ -35,22 +30,22 @@ func play(ctx context.Context, s subject, orders int) (r round, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.accepted = float64(orders) / took.Seconds()
-	if r.memory, err = s.held(ctx, orders); err != nil {
+	r.Accepted = float64(orders) / took.Seconds()
+	if r.Memory, err = s.held(ctx, orders); err != nil {
 		return r, err
 	}
 	serials, took, err := drain(ctx, s, orders, Takers)
 	if err != nil {
 		return r, err
 	}
-	r.drained, r.overtaken = float64(orders)/took.Seconds(), overtaken(serials)
+	r.Drained, r.Overtaken = float64(orders)/took.Seconds(), overtaken(serials)
 	cpu2, log2, err := s.used(ctx)
 	if err != nil {
 		return r, err
 	}
-	r.cpu, r.log = (cpu2-cpu)/time.Duration(orders), (log2-log)/float64(orders)
+	r.CPU, r.AOF = (cpu2-cpu)/time.Duration(orders), (log2-log)/float64(orders)
 	if log < 0 {
-		r.log = -1
+		r.AOF = -1
 	}
 	if err := fill(ctx, s, orders, longLease); err != nil {
 		return r, err
@@ -58,7 +53,7 @@ func play(ctx context.Context, s subject, orders int) (r round, err error) {
 	if _, took, err = drain(ctx, s, orders, 1); err != nil {
 		return r, err
 	}
-	r.alone = float64(orders) / took.Seconds()
+	r.Alone = float64(orders) / took.Seconds()
 	return r, nil
 }
 
