@@ -342,10 +342,7 @@ func (o *adminClient) webhookRedeliver() *cobra.Command {
 	reasonFlag(c, &why)
 	f := o.p.flags(c)
 	f.BoolVar(&failed, "failed", false, "all failed deliveries")
-	f.since(
-		&since,
-		"since",
-		"with --failed: only those failed since: RFC 3339, or a duration ago, such as 2h (default: all)",
-	)
+	f.since(&since, "since", "with --failed: only those failed since: RFC 3339, or a duration ago, "+
+		"such as 2h (default: all)")
 	return c
 }
