@@ -983,8 +983,8 @@ var mutants = []mutant{
 	{
 		"dead letters: a page skips some that died in one millisecond",
 		"backend/queue/dead.go",
-		"count *= 2",
-		"return page, \"\", nil",
+		"if err != nil || len(entries) > 0 || !more {",
+		"if more = more && len(entries) > 0; true {",
 		proof{"./backend/queue", "TestListingPagesThroughOneMillisecond", nil},
 	},
 	{
