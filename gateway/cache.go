@@ -78,8 +78,8 @@ func (g *Gateway) updateCache(ctx *fasthttp.RequestCtx, x *exchange, sent int64,
 			}
 		}
 	}
-	// After a server error the buyer may have obtained an order. The record is not released: the buyer continues to
-	// bypass it, and no other request revalidates it with a failing backend.
+	// After a server error the buyer may have an order, so the record is not released: later requests of this buyer
+	// continue to miss, and no other request revalidates the record with a failing backend.
 	if status >= fasthttp.StatusInternalServerError {
 		x.revalidates = nil
 	}

@@ -96,8 +96,8 @@ func (g *Gateway) finish(ctx *fasthttp.RequestCtx, x *exchange) {
 	g.exchanges.Put(x)
 }
 
-// finishStream logs the request, records its spans, and releases its place in the concurrency limiter, when the stream
-// ends.
+// finishStream prepares the log entry and the span. When the stream ends, it writes both, and the concurrency limiter
+// no longer counts the request.
 func (g *Gateway) finishStream(ctx *fasthttp.RequestCtx, x *exchange) {
 	var writeEntry func(sent int64)
 	if g.access != nil && x.logged {

@@ -19,8 +19,8 @@ type fleetCheck struct {
 	decision fleetlimit.Decision
 }
 
-// fleetID returns the name of a rule in the Redis server of the fleet. Rules that differ in it count for themselves.
-// The nginx edge has the same names.
+// fleetID returns the name of a rule in the Redis server of the fleet. Rules with different names count separately. The
+// nginx edge has the same names.
 func fleetID(r policy.Rule) string {
 	id := r.Name
 	if r.Mode == policy.Shadow {

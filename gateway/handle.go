@@ -66,7 +66,8 @@ func (g *Gateway) parse(ctx *fasthttp.RequestCtx, p *snapshot, x *exchange, clie
 	x.path, isPath = decodePath(x.path, splitTarget(ctx.Request.Header.RequestURI()))
 	isHead := x.ReadHeaders(ctx)
 	g.joinTrace(x)
-	if isPath && isHead && (ctx.IsConnect() || ctx.IsTrace()) { // as nginx, which logs the peer as the client
+	// nginx rejects these methods before it reads X-Forwarded-For, so both access logs have the peer as the client.
+	if isPath && isHead && (ctx.IsConnect() || ctx.IsTrace()) {
 		respondNotAllowed(ctx, x.path)
 		ctx.SetConnectionClose()
 		return false

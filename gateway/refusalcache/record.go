@@ -46,8 +46,8 @@ func newRecord(sent int64, hint SaleHint, resp Response) *Record {
 func (r *Record) Release() { r.revalidator.Store(0) }
 
 // RetryAfterAt returns the Retry-After of the response in seconds at the given wall clock time, or 0 for none. Before
-// a sale opens it decreases with time: by at most one second, because no record lives longer. This bounds the effect
-// of a wrong clock.
+// a sale opens it decreases with time, but by at most one second: no record lives longer, and a wrong clock of the edge
+// has no larger effect.
 func (r *Record) RetryAfterAt(now time.Time) int64 {
 	if r.State != Scheduled || r.RetryAfter < 1 {
 		return r.RetryAfter
