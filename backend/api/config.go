@@ -30,11 +30,12 @@ type Config struct {
 	Tokens   Verifier
 	Archived func(saleID string) bool // reports whether a sale that Redis does not hold is archived
 	Known    func(saleID string) bool // reports whether SQL has a sale that Redis does not hold
-	// Intact is called before Redis is read for an order. If Redis does not have the order, still is called. It reports
-	// whether the data of the order's shard is verified, and was not rebuilt since Intact was called: otherwise Redis may
-	// have lost the order.
+	// Intact is called before an order is read from Redis, and still after Redis has not returned it. If still returns
+	// true, the data of the order's shard is verified and was not rebuilt in between. Otherwise Redis may have lost the
+	// order.
 	Intact func(id sale.OrderID) (still func(ctx context.Context) bool)
-	// QueueFull returns the minimum Retry-After while the queue is full of the shard that has the home of the buyer.
+	// QueueFull returns the minimum Retry-After of a purchase that a full queue rejects. home is the part of the sale to
+	// which the buyer belongs; it selects the shard.
 	QueueFull func(home spread.Part) time.Duration
 
 	Rows        Rows              // reads the status of an order; nil: Orders

@@ -16,8 +16,8 @@ const (
 const maxRequestID = 128
 
 // requestKey identifies one request of a buyer for deduplication in Redis: by the client's idempotency key, else by the
-// request id of the edge, else by a random key, which only the Redis client replays. A proxy replays with the same
-// request id. A ttl of 0 stores the key with the order.
+// request id of the edge, else by a random key. A proxy that repeats a request sends the same request id. With a random
+// key, only a repetition of the script by the Redis client is a replay. A ttl of 0 stores the key with the order.
 func requestKey(idempotency, requestID string) (key string, ttl time.Duration) {
 	switch {
 	case idempotency != "":

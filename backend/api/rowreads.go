@@ -14,9 +14,9 @@ import (
 // arrived. While fewer than rowReadsInFlight queries are in flight, a request starts one immediately; otherwise it
 // joins the next one.
 //
-// Under load the requests are gathered, because a query costs as much as several rows: no query starts while one for at
-// least busyRead and less than rowsPerRead/2 rows runs, and for gatherPause after it. Few requests and large groups do
-// not wait. It is safe for concurrent use.
+// Under load the requests are gathered, because a query costs as much as several rows. A query for at least busyRead
+// and less than rowsPerRead/2 rows indicates load: no other query starts while it runs, and for gatherPause after it.
+// Smaller and larger groups do not delay others. It is safe for concurrent use.
 type rowReads struct {
 	rows  Rows
 	reads *deadlines // of the queries
