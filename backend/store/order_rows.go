@@ -57,8 +57,8 @@ func (s *Store) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error)
 	return ViewRows(ctx, s.DB, "store: rows", scanOrderRow, query, args...)
 }
 
-// partSizes are the numbers of rows of any status in which OrderPage looks for those of one status. Most pages are full
-// after the first part.
+// partSizes are the sizes of the parts of the table, in rows, that OrderPage searches one after the other for rows of
+// one status. Most pages are full after the first part.
 var partSizes = []int{1000, 1_000_000}
 
 // OrderPage is OrderRows with the After of the next page; 0: there is none. No index has the status, so a page of rows

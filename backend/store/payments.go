@@ -146,7 +146,7 @@ func insertPayment(ctx context.Context, c Conn, p Payment, o OrderRow, settled S
 		(callback_id, digest, order_id, sale_id, event, amount, currency, reference, outcome, refund)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (callback_id) DO NOTHING`, p.CallbackID, p.Digest,
 		int64(o.ID), o.SaleID, string(p.Event), p.Price.Amount, p.Price.Currency, p.Reference, string(settled), refund)
-	if err == nil && n == 0 { // with another order and therefore another body, which a retry detects
+	if err == nil && n == 0 { // a concurrent callback about another order; a retry detects that its body differs
 		err = unavailable(errors.New("another callback with this id is settled concurrently"))
 	}
 	return err
