@@ -18,8 +18,9 @@ type Meter struct {
 	left     time.Time // of the last sample at which orders had left the queue or it was empty
 }
 
-// meterMemory is the time constant of the exponentially weighted average. When orders wait and none leaves for as long,
-// for example during an outage of the database, the rate is 0: the average is of the time before.
+// meterMemory is the time constant of the exponentially weighted average. When orders wait and none has left for this
+// time, for example during an outage of the database, the rate is set to 0, because the average still describes the
+// time before the outage.
 const meterMemory = 10 * time.Second
 
 // Sample adds a sample: the number of orders ever accepted, and the counts of the queue.
