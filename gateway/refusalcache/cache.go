@@ -29,7 +29,8 @@ const (
 	maxSales       = 1024
 )
 
-// saleExpiry is the time without news after which a sale is evicted.
+// saleExpiry is the time without a refusal of a backend, an accepted order or a notification after which a sale is
+// evicted.
 const saleExpiry = time.Minute
 
 // Cache holds the refusals of all sales. Create it with New, and Close it. Safe for concurrent use. Times are
@@ -148,7 +149,7 @@ func (c *Cache) sale(now int64, id string) *sale {
 	return s
 }
 
-// Evict removes the sales without recent news. Call it about once a second.
+// Evict removes the sales that have reached saleExpiry. Call it about once a second.
 func (c *Cache) Evict(now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ type sale struct {
 	latest   *Record // the last record stored
 	list     *bypassList
 	changed  int64 // time of the last invalidation, in ms
-	touched  int64 // time of the last news, in ms
+	touched  int64 // time of the last refusal of a backend, accepted order or notification, in ms
 	fetching bool
 	failed   bool  // the last fetch failed
 	retryAt  int64 // no fetch starts before, in ms
