@@ -73,14 +73,15 @@ local function may_hold(list, sum)
   return sum == nil or bypass_list.has(list, sum)
 end
 
--- set_opening(record): the variables for the answer about a scheduled sale. The backend gave a number of seconds by its
--- own clock; within the last of them the edge's clock may count down.
+-- set_opening(record): the variables for the answer about a scheduled sale. Retry-After is the backend's number of
+-- seconds. The edge's clock reduces it by at most one, so a wrong clock has no larger effect.
 local function set_opening(record)
   ngx_var.sluice_opens_at = record.opens_at
   ngx_var.sluice_retry_after = max(1, record.wait - 1, min(record.wait, ceil(record.opens / 1000 - ngx.now())))
 end
 
--- begin(): call it first for each request. A turn that is left is of a request that ended in the rewrite phase.
+-- begin(): call it first for each request. If there is still a turn, it belongs to an earlier request that ended in the
+-- rewrite phase, and begin gives it back.
 function _M.begin()
   if turn then
     records.give_back(turn)
@@ -100,8 +101,8 @@ function _M.is_quiet(path, now)
 end
 
 -- judge(path, line, headers, sound) -> the state of the sale, if the request is refused for it. Otherwise the time of
--- sent_at, because store must know when the request was sent, at the earliest; it has a minus sign for the request that
--- revalidates a refusal. Or "" when this module is off. path: decoded and without a query; line: the request line;
+-- sent_at, which store uses as the earliest time at which the request was sent; it has a minus sign for the request
+-- that revalidates a refusal. Or "" when this module is off. path: decoded and without a query; line: the request line;
 -- headers: see head.lua; sound: whether nginx will accept the request
 function _M.judge(path, line, headers, sound)
   if not on then

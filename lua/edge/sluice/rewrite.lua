@@ -23,7 +23,7 @@ local MAX_BODY = 16384 -- bytes, see conf.d/10-hygiene.conf
 -- in every spelling.
 local HIDDEN = [[^/(?:admin|(?:metrics|debug|\.sluice)(?:/|\z))]]
 
--- The second letters of these paths and of /healthz. Other paths need no further check.
+-- The characters after the slash of these paths and of /healthz. Other paths need no further check.
 local OWN = {}
 for letter in ("AaDdHhMm."):gmatch(".") do
   OWN[byte(letter)] = true
@@ -31,8 +31,8 @@ end
 
 local _M = { MAX_LINE = MAX_LINE }
 
--- Request lines and hosts on which readers agree: most requests are like earlier ones, and $sluice_odd_line is a long
--- regular expression. It judges the line and the host separately, if there is no space in the host.
+-- A cache of request lines and hosts that $sluice_odd_line, a long regular expression, has accepted: most requests are
+-- like earlier ones. The expression judges the line and the host separately if there is no space in the host.
 local MAX_EVEN = 1024
 local lines, hosts, count = {}, {}, 0
 
@@ -88,7 +88,7 @@ end
 
 -- judge() -> $sluice_judged:
 --   malformed, too_large   the head is not acceptable; the other variables may be not set
---   own                    nginx itself goes where no client may (snippets/own.conf)
+--   own                    an internal redirect of nginx to a location that clients may not request (snippets/own.conf)
 --   health, hidden         the edge answers requests for this path
 --   a state                of the sale, see refusal_cache.lua: the request is refused for it
 --   preflight              of a browser whose page may call the API
