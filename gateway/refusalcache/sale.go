@@ -86,7 +86,7 @@ func (s *sale) invalidate(now int64) {
 	}
 }
 
-// evict clears the sale if there was no recent news, and reports whether it did.
+// evict clears the sale if it has reached saleExpiry, and reports whether it did.
 func (s *sale) evict(now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
