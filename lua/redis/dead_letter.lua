@@ -1,5 +1,5 @@
 -- dead_letter: moves texts of a batch that are not messages to the dead letters, so that they neither block the queue
--- nor disappear. Their key is raw:<sha1 of the text>. A batch without other texts ends.
+-- nor disappear. Their key is raw:<sha1 of the text>. If the batch holds nothing else, it ends.
 --
 -- KEYS 1 leases   zset    batch ids by deadline, ms
 --      2 batch    list    the batch

@@ -1,6 +1,6 @@
--- load_buyers: stores buyers of a sale that load_sale will load. Buyers that the key has do not change, so the script
--- is replay-safe. A sale that another process has loaded does not change: its orders may have been cancelled since the
--- caller read them, and the slot of such an order would stay.
+-- load_buyers: stores buyers of a sale that load_sale will load. It does not change buyers that the key has already, so
+-- the script is replay-safe. It changes nothing if another process has loaded the sale: orders may have been cancelled
+-- since the caller read them, and would keep their slots.
 --
 -- KEYS 1 buyers  hash    buyer -> order ids by slot (include/slots)
 --      2 guard   hash    rebuilding: a rebuild holds the shard; deployment

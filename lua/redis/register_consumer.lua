@@ -1,7 +1,8 @@
 -- register_consumer: assigns a number to a consumer, which leases batches one after the other.
 --
 -- Every execution assigns another number, so a repetition, however late, registers a consumer that leases nothing. The
--- key holds the consumers with the highest numbers: a live consumer that was removed registers again.
+-- key holds the consumers with the highest numbers. A consumer that was removed gets "unregistered" from take, and
+-- registers again.
 --
 -- KEYS 1 consumers hash  number of a consumer -> id of its last batch, <name>-<number>-<n>; last -> the last number
 --      2 guard     hash  rebuilding: a rebuild holds the shard; deployment

@@ -1,10 +1,10 @@
 -- restore_orders: restores accepted orders of one sale that Redis has lost: their unit, their slot and their message.
 --
 -- The script is idempotent by order id: an order that has a slot or a dead letter is known and does not change. The
--- caller has checked that no order was a row. An order can have become a row since then; then its buyer still has the
--- slot, or the slot was released and returned of the sale has changed. An order without a unit, or whose buyer has no
--- empty slot, becomes a dead letter that holds no unit (unit "none"), for an admin to decide. No more units are
--- assigned than are left.
+-- caller has checked that no order was a row. An order can have become a row since then. Then its buyer still has the
+-- slot; or the order was cancelled, its slot was released, and the field returned of the sale has changed. An order
+-- without a unit, or whose buyer has no empty slot, becomes a dead letter that holds no unit (unit "none"), about which
+-- an admin decides. No more units are assigned than are left.
 --
 -- KEYS 1 guard    hash    fence: number of the last rebuild; deployment
 --      2 sale     hash    per_buyer, accepted, returned, segment
@@ -18,8 +18,8 @@
 -- ARGV 1 "<fence> <deployment>" known to the caller   2 sale id   3 returned of the sale, read before the rows
 --      then two per order: order id (decimal), buyer
 -- Returns one character per order: k known, r restored, u unbacked (no unit or slot). Or, and nothing changed:
---      "fenced" if another rebuild has begun; "unknown_sale"; "returned" if an order is not known and returned of the
---      sale has changed.
+--      "fenced" if another rebuild has begun; "unknown_sale"; "returned" if an order is not known and the field
+--      returned of the sale has changed.
 
 -- include clock
 -- include slots

@@ -127,7 +127,7 @@ if more and ARGV[6] == 'list' then
 elseif more and n == shared and n < max then
   new, more = lease_entries(batch, orders, id, max - n)
 end
-if n > 0 and n == waiting then -- RENAME does not write the messages to the log again
+if n > 0 and n == waiting then -- RENAME does not write the messages to the append-only file again
   redis.call('RENAME', ready, batch)
   taken = listed_messages(batch)
 elseif n > 0 then

@@ -40,9 +40,9 @@ local function order_of(text, request)
 end
 
 -- release_slot empties the slot of an order. It returns the new text, or nil if the order has no slot. The text keeps
--- the requests of the 16 orders that were returned last: a buyer may buy and cancel without end. A buyer without orders
--- keeps an empty text: edges still pass a replay of an earlier request, and a slower load of the sale does not restore
--- the order.
+-- the requests of the 16 orders that were returned last, because a buyer may buy and cancel any number of times. A
+-- buyer without orders keeps an empty text and stays on the bypass list, so edges forward a replay of an earlier
+-- request. load_buyers does not replace that text, so a slower load of the sale does not restore the order.
 local function release_slot(text, id)
   local held, returned = string.match(text or '', '^([^;]*)(.*)$')
   local slots, requests, found = {}, {}, false
