@@ -40,7 +40,8 @@ for i = 1, n do
   local text = release_slot(held[buyer], id)
   if text then
     held[buyer], released[buyer] = text, true
-    if not number then -- with a number, the stock has the unit: one load counted it as left, and another stored the slot
+    -- With a number, the unit is on sale already: one load has counted it as left, and another has stored the slot.
+    if not number then
       units, returned = units + 1, returned + 1
       number = string.format('%d', returned)
       numbers[id] = number
