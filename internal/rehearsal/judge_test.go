@@ -121,6 +121,21 @@ func TestReportWithoutRecords(t *testing.T) {
 	}
 }
 
+// The text shows the requirement of each check beside the result.
+func TestTextHasTheRequirements(t *testing.T) {
+	r := goodReport()
+	r.evaluate(usual)
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Checks {
+		if line := c.Name + ": " + c.Found + "; required: " + c.Want; !strings.Contains(text.String(), line) {
+			t.Errorf("the text lacks %q:\n%s", line, &text)
+		}
+	}
+}
+
 // A rehearsal may be of one of anything.
 func TestReportOfOneBuyer(t *testing.T) {
 	r := goodReport()

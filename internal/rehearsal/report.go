@@ -264,7 +264,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	line("addresses", "%s", r.Meaning)
 	b.WriteByte('\n')
 	for _, c := range r.Checks {
-		fmt.Fprintf(&b, "  %-8s %s: %s%s\n", c.Mark, c.Name, c.Found, parenthesize(c.Why))
+		fmt.Fprintf(&b, "  %-8s %s: %s; required: %s%s\n", c.Mark, c.Name, c.Found, c.Want, parenthesize(c.Why))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
