@@ -1,5 +1,5 @@
--- The client that a request counts for. nginx bounds the connections of a client before the access phase, so this is
--- part of the rewrite phase.
+-- The client that a request counts for. nginx limits the requests in progress of a client (limit_conn) before the
+-- access phase, so the client is determined in the rewrite phase.
 
 local address = require "sluice.address"
 

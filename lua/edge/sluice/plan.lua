@@ -1,5 +1,5 @@
--- Finds the rules of a request. They depend on its method and path only. A plan is a leaf of a decision tree with one
--- decision for each path pattern that the method leaves open. A branch is built when the first request takes it.
+-- Finds the rules of a request. They depend on its method and path only. Each method has a decision tree, with one
+-- decision for each path pattern of its rules; a plan is a leaf. A branch is built when the first request takes it.
 
 local glob = require "sluice.glob"
 

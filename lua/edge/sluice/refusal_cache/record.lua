@@ -15,7 +15,7 @@ local tonumber = tonumber
 local MAX_TTL = 1000 -- ms
 local RENEW = 0.8 -- of the ttl: after that, one request at a time revalidates the refusal
 
--- Seconds. A turn that is never returned ends when a record would.
+-- Seconds. A turn that is never given back expires after TURN, which is the longest lifetime of a record.
 local SWEPT_AFTER, TURN = 5, 1
 
 -- A mark is later than its order by this (us), see invalidate.
