@@ -52,8 +52,8 @@ func (s *Stock) View(ctx context.Context, id string) (View, error) {
 }
 
 // List reads every loaded sale, in no order. It omits the sales of shards that are unavailable, and sales with a key of
-// the wrong type or a malformed value. If there is no other sale, and no shard without such an error, the error wraps
-// sale.ErrUnavailable.
+// the wrong type or a malformed value. It returns an error only if it has read no sale and every shard had such an
+// error; the error wraps sale.ErrUnavailable.
 func (s *Stock) List(ctx context.Context) ([]View, error) {
 	views, err := readShards(s.cfg.Space.All(), func(shard keyspace.Shard) ([]View, error) {
 		ids, err := s.SalesIn(ctx, shard)
@@ -87,7 +87,7 @@ func (s *Stock) partViews(ctx context.Context, ids []string) ([]View, error) {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range ids {
 		parts, err := s.parts(ctx, id)
-		if err != nil { // the shard of the first segment can be read, or its error is reported, by the next read
+		if err != nil { // the next read finds the sale in the shard of its first segment, or reports its error
 			parts = []spread.Part{{SaleID: id}}
 		}
 		for _, part := range parts {
