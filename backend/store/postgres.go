@@ -57,8 +57,8 @@ func openPostgres(
 	return e, nil
 }
 
-// checkEncoding returns a *URLError unless the encoding of a database is UTF8. With another one, PostgreSQL cannot store
-// every text, or compares texts as other characters than those of sluice.
+// checkEncoding returns a *URLError unless the encoding of a database is UTF8. With another one, PostgreSQL cannot
+// store every text, or compares texts as other characters than those of sluice.
 func checkEncoding(ctx context.Context, db *sql.DB) error {
 	var encoding string
 	if err := db.QueryRowContext(ctx, "SHOW server_encoding").Scan(&encoding); err != nil {
