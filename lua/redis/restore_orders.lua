@@ -3,8 +3,8 @@
 -- The script is idempotent by order id: an order that has a slot or a dead letter is known and does not change. The
 -- caller has checked that no order was a row. An order can have become a row since then. Then its buyer still has the
 -- slot; or the order was cancelled, its slot was released, and the field returned of the sale has changed. If no unit
--- is left, or the buyer has no empty slot, the order is stored as a dead letter that holds no unit (unit "none"), and an
--- admin decides about it. No more units are assigned than are left.
+-- is left, or the buyer has no empty slot, the order is stored as a dead letter that holds no unit (unit "none"), for
+-- an admin to decide. No more units are assigned than are left.
 --
 -- KEYS 1 guard    hash    fence: number of the last rebuild; deployment
 --      2 sale     hash    per_buyer, accepted, returned, segment
