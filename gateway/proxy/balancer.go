@@ -88,7 +88,8 @@ func retryable(err error, repeatable bool, after time.Duration) bool {
 }
 
 // attempt sends the request to one backend. If a pooled connection turns out to be closed, which is no sign of a failed
-// backend, attempt closes the others and opens a new one. For a request that must not be repeated it looks first.
+// backend, attempt closes the others and opens a new one. Before a request that must not be repeated, it checks whether
+// the pooled connection is open.
 func (p *Proxy) attempt(ctx *fasthttp.RequestCtx, r *Request, u *upstream) error {
 	c := u.pooled()
 	if c != nil && !r.Repeatable && !c.isOpen() {
