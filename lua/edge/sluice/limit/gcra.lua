@@ -13,8 +13,8 @@ local floor = math.floor
 local _M = {}
 
 -- judge(rule, backlog) -> allowed, backlog
--- backlog: what is in the bucket now, in the unit above; and what it holds after this request when it is allowed,
--- without it when it is not.
+-- The argument backlog is what is in the bucket now, in the unit above. The result is what is in the bucket afterwards:
+-- with this request if it is allowed, and without it otherwise.
 local function judge(rule, backlog)
   if backlog > rule.tolerance then
     return false, backlog
