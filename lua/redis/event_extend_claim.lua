@@ -1,7 +1,7 @@
 -- event_extend_claim: sets the idle time of events that still belong to the consumer. It counts no delivery.
 --
--- With an idle time of 0, the consumer keeps an event for as long as after a new delivery. With the idle time from which
--- other consumers claim, it releases the event.
+-- With an idle time of 0, the consumer keeps an event for as long as after a new delivery. With the idle time from
+-- which other consumers claim, it releases the event.
 --
 -- KEYS 1 stream  stream  events
 -- ARGV 1 group   2 consumer
