@@ -6,8 +6,9 @@
 // admins set, the times at which it opens and closes, and the units left.
 //
 // A purchase request has an Outcome. If it is accepted, it creates an Order, which is one unit for one buyer. The order
-// takes one of the buyer's slots, numbered from 1 to PerBuyer, and the sale's next serial. Its status changes in this
-// order:
+// takes one of the buyer's slots, numbered from 1 to PerBuyer, and the sale's next serial. Its status is queued, then
+// created, then paid. A created order can be cancelled instead of paid, and a queued order can become dead instead of
+// created:
 //
 //	queued     accepted in Redis, not yet a row in SQL
 //	created    a row, to be paid before its hold ends
