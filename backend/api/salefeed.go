@@ -40,8 +40,8 @@ type saleFeed struct {
 const (
 	feedInterval = time.Second
 	feedTimeout  = time.Second
-	// feedGap bounds the reads of a sale, which notifications cause, and a clock that is ahead of that of Redis when the
-	// sale opens, to twenty per second.
+	// feedGap bounds the reads of a sale to twenty per second. Many notifications would cause more. So would, when the
+	// sale opens, a clock that is ahead of that of Redis.
 	feedGap = 50 * time.Millisecond
 )
 
