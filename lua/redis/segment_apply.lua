@@ -10,7 +10,7 @@
 -- ARGV 1 segment "<index>/<spread>"   2 id of the deployment in SQL (include/check_owner)
 --      3 version of the allocation   4 units of the allocation
 -- Returns "applied" or "current". Or an error, and nothing changed: it begins with SEGMENT if this shard does not hold
---      that segment, a rebuild holds it, or fewer than no units would be left, and with FOREIGN if the data belongs to
+--      that segment, a rebuild holds it, or the units left would be negative, and with FOREIGN if the data belongs to
 --      another deployment.
 
 -- include notify
