@@ -246,6 +246,27 @@ func TestOrdersReadsAllPages(t *testing.T) {
 	}
 }
 
+// Another server than that of sluice may respond 200. Its response is not an empty list.
+func TestPageWithoutAListIsAnError(t *testing.T) {
+	for _, body := range []string{`{}`, `{"status":"ok"}`, `null`} {
+		a, err := NewAdmin(newServer(t, respond(200, body), respond(200, body)).URL, "secret")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err = range a.Orders(t.Context(), OrderFilter{}) {
+		}
+		if err == nil {
+			t.Errorf("%s is a list of orders", body)
+		}
+		err = nil
+		for _, err = range a.DeadLetters(t.Context(), "drop") {
+		}
+		if err == nil {
+			t.Errorf("%s is a list of dead letters", body)
+		}
+	}
+}
+
 func TestNewSaleMarshalsHoldAsText(t *testing.T) {
 	b, err := json.Marshal(NewSale{
 		ID: "drop", Title: "Tea", Stock: 5, Price: Price{1999, "EUR"},

@@ -33,6 +33,10 @@ func pages[T any](ctx context.Context, a *Admin, path string, query url.Values) 
 				yield(none, err)
 				return
 			}
+			if page.Orders == nil && page.Dead == nil { // an empty list is not nil
+				yield(none, fmt.Errorf("client: GET %s: the response is not that of a sluice server: it has no list", path))
+				return
+			}
 			unavailable = append(unavailable, page.Unavailable...)
 			for _, item := range append(page.Orders, page.Dead...) {
 				if !yield(item, nil) {
