@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"sluice/backend/redis/redisconn"
 	"sluice/backend/store"
 	"sluice/client"
+	"sluice/internal/plural"
 )
 
 func (p *program) healthCommand() *cobra.Command {
@@ -25,9 +25,9 @@ func (p *program) healthCommand() *cobra.Command {
 		Use:        "health",
 		SuggestFor: []string{"status", "ping", "check"},
 		Short:      "Report readiness by the exit code, for container health checks",
-		Long: `Query /readyz of the server that --server or the data directory names. Without a server, for example
-beside a worker, check that Redis and the database accept writes. A store that the environment does
-not name is not checked.`,
+		Long: `Query /readyz of the server that --server or the data directory names. A backend is ready while it can
+use one of its shards; the others are printed. Without a server, for example beside a worker, check
+that Redis and the database accept writes. A store that the environment does not name is not checked.`,
 		Example: `  sluice health                                     # the server of the data directory
   sluice health --server http://127.0.0.1:8081 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,9 +40,14 @@ not name is not checked.`,
 			}
 			stores := p.getenv(envRedis) != "" || p.getenv(envDatabase) != ""
 			used, starting := dataDir(data).use()
+			var state struct {
+				Ready       bool   `json:"ready"`
+				Why         string `json:"why,omitempty"` // it is not
+				Unavailable []int  `json:"unavailable_shards,omitempty"`
+			}
 			switch {
 			case server != "":
-				err = p.probeReady(ctx, server)
+				state.Unavailable, err = p.probeReady(ctx, server)
 			case errors.Is(err, os.ErrNotExist) && (starting || used && !stores):
 				err = fmt.Errorf("not ready: sluice up has not completed a start with --data %s", data)
 			case stores:
@@ -53,14 +58,15 @@ not name is not checked.`,
 				return usage("nothing to check: set --server, --data (no sluice up has used %s), %s or %s",
 					data, envRedis, envDatabase)
 			}
-			state := struct {
-				Ready bool   `json:"ready"`
-				Why   string `json:"why,omitempty"` // it is not
-			}{Ready: err == nil}
-			if err != nil {
+			if state.Ready = err == nil; !state.Ready {
 				state.Why = oneLine(err)
 			}
-			return errors.Join(err, p.show(state, func(io.Writer) {})) // the exit code is the text
+			return errors.Join(err, p.show(state, func(w io.Writer) { // the exit code is the rest of the text
+				if len(state.Unavailable) > 0 {
+					fmt.Fprintf(w, "ready without %s (sluice shard list has the reason)\n",
+						plural.Named("shard", state.Unavailable))
+				}
+			}))
 		},
 	}
 	f := p.flags(c)
@@ -70,13 +76,16 @@ not name is not checked.`,
 	return c
 }
 
-func (p *program) probeReady(ctx context.Context, server string) error {
+// probeReady checks whether a server is ready, and returns the shards that a ready backend cannot use.
+func (p *program) probeReady(ctx context.Context, server string) (unavailable []int, err error) {
 	server = withScheme(server)
 	c, err := client.New(server, once...)
 	if err != nil {
-		return usage("--server %q: want http://host:port", server)
+		return nil, usage("--server %q: want http://host:port", server)
 	}
-	var ready json.RawMessage
+	var ready struct {
+		Unavailable []int `json:"unavailable_shards"`
+	}
 	err = explain(server, nil, c.Do(ctx, get("/readyz"), &ready))
 	if p, answered := errors.AsType[*client.Problem](err); answered && len(p.Errors) > 0 {
 		var unusable []string
@@ -86,9 +95,9 @@ func (p *program) probeReady(ctx context.Context, server string) error {
 		err = clearer{strings.Join(unusable, "; "), p}
 	}
 	if err != nil {
-		return fmt.Errorf("not ready: %w", err)
+		return nil, fmt.Errorf("not ready: %w", err)
 	}
-	return nil
+	return ready.Unavailable, nil
 }
 
 // probeRedis checks the Redis of the environment, if it names one.

@@ -1,11 +1,41 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"sluice/test/testenv"
 )
+
+// A backend is ready while it can use one of its shards. An operator sees the others.
+func TestHealthNamesUnavailableShards(t *testing.T) {
+	for shards, want := range map[string]struct{ text, json string }{
+		"": {"", "{\n  \"ready\": true\n}\n"},
+		`,"unavailable_shards":[2]`: {
+			"ready without shard 2 (sluice shard list has the reason)\n",
+			"{\n  \"ready\": true,\n  \"unavailable_shards\": [\n    2\n  ]\n}\n",
+		},
+		`,"unavailable_shards":[1,3]`: {
+			"ready without shards 1, 3 (sluice shard list has the reason)\n",
+			"{\n  \"ready\": true,\n  \"unavailable_shards\": [\n    1,\n    3\n  ]\n}\n",
+		},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"status":"ready"%s}`, shards)
+		}))
+		defer s.Close()
+		for format, wantOut := range map[string]string{"": want.text, " --json": want.json} {
+			code, stdout, stderr := call(t, "health --server "+s.URL+format)
+			if code != exitOK || stdout != wantOut || stderr != "" {
+				t.Errorf("%s%s: exit %d, %q, %q; want %q", shards, format, code, stdout, stderr, wantOut)
+			}
+		}
+	}
+}
 
 // Beside a watcher the environment has a Redis and no database; only what it names is checked.
 func TestHealthChecksWhatTheEnvironmentNames(t *testing.T) {
