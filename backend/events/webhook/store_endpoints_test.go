@@ -166,11 +166,7 @@ func webhookFailing(t *testing.T, e *env) {
 		got.FailingSince.IsZero() || got.HoldUntil.IsZero() || got.LastError != bad[0].Error || got.LastErrorAt.IsZero() {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if err := e.Store.db.Update(e.ctx, "hold", func(ctx context.Context, c store.Conn) error {
-		return holdEndpoint(ctx, c, "a", time.Hour) // longer than the rest of the test
-	}); err != nil {
-		t.Fatal(err)
-	}
+	e.fail(t, "a", 2*breakAfter, 4*time.Minute) // longer than the rest of the test
 	e.wantLeased(t, "a")
 	if due, err := e.DueEndpoints(e.ctx, nil); err != nil || len(due) != 0 {
 		t.Errorf("due endpoints during a hold: %v, %v", due, err)
@@ -332,6 +328,65 @@ func TestLaterResultsDoNotEndARequestedDelay(t *testing.T) {
 		e.add(t, "a", "5:5")
 		e.wantLeased(t, "a")
 	})
+}
+
+// The same with an endpoint that rejects so many of the requests that it counts as failing, and accepts the others. A
+// success ends the hold for the failures only.
+func TestASuccessAfterManyRejectionsDoesNotEndARequestedDelay(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		var ids []string
+		for i := range breakAfter + 2 {
+			ids = append(ids, fmt.Sprintf("%d:%d", i+1, i+1))
+		}
+		e.add(t, "a", ids...)
+		leased := e.lease(t, "a", math.MaxInt64, time.Minute, len(ids))
+		var busy []Result
+		for _, d := range leased[2:] {
+			r := failed(d, time.Hour)
+			r.Hold = 30 * time.Minute
+			busy = append(busy, r)
+		}
+		e.results(t, busy...)
+		e.results(t, failed(leased[0], time.Hour))
+		e.results(t, delivered(leased[1]))
+		if got, err := e.Show(e.ctx, "a"); err != nil || got.Failures != 0 || time.Until(got.HoldUntil) < 20*time.Minute {
+			t.Errorf("%d failures, held until %s, %v", got.Failures, got.HoldUntil, err)
+		}
+	})
+}
+
+// A probe holds an endpoint until its result, also if a request of before succeeds meanwhile.
+func TestResultOfAProbeEndsItsHold(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1", "2:2")
+		late := e.lease(t, "a", math.MaxInt64, time.Minute, 1)[0]
+		e.fail(t, "a", breakAfter, 0)
+		probe := e.lease(t, "a", math.MaxInt64, time.Hour, 9)
+		if len(probe) != 1 || !probe[0].Probe {
+			t.Fatalf("leased %+v, want a probe", probe)
+		}
+		e.results(t, delivered(late))
+		e.results(t, delivered(probe[0]))
+		if got, err := e.Show(e.ctx, "a"); err != nil || got.Failures != 0 || !got.HoldUntil.IsZero() {
+			t.Errorf("%d failures, held until %s, %v", got.Failures, got.HoldUntil, err)
+		}
+	})
+}
+
+// fail sets the failures in a row of an endpoint and holds it.
+func (e *env) fail(t *testing.T, endpoint string, failures int64, hold time.Duration) {
+	t.Helper()
+	if err := e.Store.db.Update(e.ctx, "fail", func(ctx context.Context, c store.Conn) error {
+		const set = "UPDATE webhook_endpoints SET failures = $2 WHERE id = $1"
+		if _, err := c.Exec(ctx, set, endpoint, failures); err != nil {
+			return err
+		}
+		return holdEndpoint(ctx, c, endpoint, hold)
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestResumeEndsAHold(t *testing.T) {

@@ -27,6 +27,9 @@ type Result struct {
 	Gone bool
 }
 
+// maxHold is not shorter than any hold.
+const maxHold = time.Hour
+
 // holdFor returns how long an endpoint gets no requests after a number of failures in a row.
 func holdFor(failures int64) time.Duration {
 	if failures < breakAfter {
@@ -182,7 +185,7 @@ func (f effect) failures(e Endpoint) int64 {
 
 // updateEndpoint updates an endpoint's last error, failures, hold and state.
 func (f effect) updateEndpoint(ctx context.Context, c store.Conn, e Endpoint) error {
-	if f.failed == 0 && (f.delivered == 0 || e.Failures == 0 && e.FailingSince.IsZero()) {
+	if f.failed == 0 && (f.delivered == 0 || !f.probe && e.Failures == 0 && e.FailingSince.IsZero()) {
 		return nil
 	}
 	now, failures, failing := c.Dialect().Now, f.failures(e), "failing_since"
@@ -196,15 +199,18 @@ func (f effect) updateEndpoint(ctx context.Context, c store.Conn, e Endpoint) er
 	if failures > e.Failures {
 		hold = max(hold, holdFor(failures))
 	}
-	until := c.Dialect().Ago("$3")
-	// A success and the result of a probe end a hold for failures. Before breakAfter failures, a hold was requested.
-	if e.Failures < breakAfter || f.delivered == 0 && !f.probe {
-		until = "CASE WHEN hold_until > " + until + " THEN hold_until ELSE " + until + " END"
+	kept := hold // an existing hold that is longer stays
+	switch {
+	case f.probe:
+		kept = maxHold // the probe's own hold ends
+	case f.delivered > 0:
+		kept = max(hold, holdFor(e.Failures)) // a hold for failures ends, and one that the endpoint has requested stays
 	}
-	set, args := "failures = $2, failing_since = "+failing+", hold_until = "+until,
-		[]any{e.ID, failures, -hold.Milliseconds()}
+	set, args := "failures = $2, failing_since = "+failing+", hold_until = CASE WHEN hold_until > "+c.Dialect().Ago("$4")+
+		" THEN hold_until ELSE "+c.Dialect().Ago("$3")+" END",
+		[]any{e.ID, failures, -hold.Milliseconds(), -kept.Milliseconds()}
 	if f.failed > 0 {
-		set, args = set+", last_error = $4, last_error_at = "+now, append(args, store.Text(f.lastError))
+		set, args = set+", last_error = $5, last_error_at = "+now, append(args, store.Text(f.lastError))
 	}
 	if _, err := c.Exec(ctx, "UPDATE webhook_endpoints SET "+set+" WHERE id = $1", args...); err != nil {
 		return err
