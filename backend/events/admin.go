@@ -168,8 +168,8 @@ func (d *Admin) Retry(ctx context.Context, group, eventID string) error {
 	return d.settle(ctx, group, eventID, d.store.RetryDeadLetter)
 }
 
-// Drop deletes a dead letter. It is idempotent. Errors: ErrNoGroup, ErrNoDeadLetter; sale.ErrConflict while the dead
-// letter is being retried; a *sale.InvalidError for a bad name.
+// Drop deletes a dead letter. It is idempotent. Errors: ErrNoGroup, ErrNoDeadLetter; a *store.RefusedError while the
+// dead letter is being retried; a *sale.InvalidError for a bad name.
 func (d *Admin) Drop(ctx context.Context, group, eventID string) error {
 	return d.settle(ctx, group, eventID, d.store.DropDeadLetter)
 }

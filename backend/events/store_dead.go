@@ -138,11 +138,11 @@ func (s *Store) RetryDeadLetter(ctx context.Context, group, eventID string) erro
 }
 
 // DropDeadLetter deletes a dead letter, and logs it with the actor and the reason of the context. It is idempotent.
-// Errors: ErrNoDeadLetter; sale.ErrConflict while it is being retried.
+// Errors: ErrNoDeadLetter; a *store.RefusedError while it is being retried.
 func (s *Store) DropDeadLetter(ctx context.Context, group, eventID string) error {
 	drop := `DELETE FROM event_dead_letters WHERE group_name = $1 AND event_id = $2
 		AND (leased_until IS NULL OR leased_until < ` + s.db.Dialect().Now + ")"
-	retrying := fmt.Errorf("it is being retried: %w", sale.ErrConflict)
+	retrying := store.Refused("The dead event is being retried. Repeat the request when the retry has ended.")
 	return s.changeDeadLetter(ctx, droppedDead, group, eventID, drop, retrying)
 }
 

@@ -190,7 +190,9 @@ func TestLateFailureOfARetry(t *testing.T) {
 		if l, _ := letter(); l.Reason != "first" || l.Deliveries != 5 || !l.Retrying {
 			t.Errorf("the failure of an expired lease ended the next one: %+v", l)
 		}
-		if err := e.DropDeadLetter(e.ctx, "g", "1.paid"); !errors.Is(err, sale.ErrConflict) {
+		const reason = "The dead event is being retried. Repeat the request when the retry has ended."
+		err := e.DropDeadLetter(e.ctx, "g", "1.paid")
+		if refused, ok := errors.AsType[*store.RefusedError](err); !ok || refused.Detail != reason {
 			t.Errorf("dropped during the next lease: %v", err)
 		}
 		fail(next, "second")

@@ -85,7 +85,7 @@ func (d *Admin) apply(e *Endpoint, s Settings) error {
 }
 
 // Add creates an endpoint. Only this result, and that of Rotate, has a secret. Errors: a *sale.InvalidError;
-// sale.ErrConflict if there are too many.
+// a *store.RefusedError if there are too many.
 func (d *Admin) Add(ctx context.Context, s Settings, strict bool) (Endpoint, error) {
 	if s.URL == nil {
 		s.URL = new(string)
@@ -118,12 +118,12 @@ func (d *Admin) Change(ctx context.Context, id string, s Settings) (Endpoint, er
 	return d.ChangeEndpoint(ctx, id, "webhook.change", apply)
 }
 
-// Pause stores deliveries without sending them until Resume. Errors: ErrNoEndpoint; sale.ErrConflict for a disabled
-// endpoint.
+// Pause stores deliveries without sending them until Resume. Errors: ErrNoEndpoint; a *store.RefusedError for a
+// disabled endpoint.
 func (d *Admin) Pause(ctx context.Context, id string) (Endpoint, error) {
 	return d.ChangeEndpoint(ctx, id, "webhook.pause", func(e *Endpoint) error {
 		if e.State == EndpointDisabled {
-			return fmt.Errorf("it is disabled: %w", sale.ErrConflict)
+			return errDisabled
 		}
 		e.State, e.Reason = EndpointPaused, store.Reason(ctx)
 		return nil
@@ -151,14 +151,14 @@ func (d *Admin) Rotate(ctx context.Context, id string, keep time.Duration) (secr
 }
 
 // Ping sends one test delivery immediately, also to a paused endpoint. The outcome is in the log of the returned
-// delivery. Errors: ErrNoEndpoint; sale.ErrConflict for a disabled endpoint.
+// delivery. Errors: ErrNoEndpoint; a *store.RefusedError for a disabled endpoint.
 func (d *Admin) Ping(ctx context.Context, id string) (deliveryID string, err error) {
 	e, err := d.uncounted(ctx, id)
 	if err != nil {
 		return "", err
 	}
 	if e.State == EndpointDisabled {
-		return "", fmt.Errorf("it is disabled: %w", sale.ErrConflict)
+		return "", errDisabled
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	ping := NewDelivery{

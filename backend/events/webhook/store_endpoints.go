@@ -35,15 +35,15 @@ const MaxCounted = 10_000
 // maxEndpoints is the maximum number of webhook endpoints.
 const maxEndpoints = 100
 
-// errManyEndpoints reports that there are maxEndpoints already. It wraps sale.ErrConflict.
-var errManyEndpoints = fmt.Errorf("there are %d endpoints already: %w", maxEndpoints, sale.ErrConflict)
+var errManyEndpoints = store.Refused("There are %d endpoints already. Remove one first.", maxEndpoints)
 
 // maxOldSecrets bounds the secrets of earlier rotations that still sign: each adds a signature to every request.
 const maxOldSecrets = 8
 
-// errManySecrets reports that maxOldSecrets secrets of an endpoint still sign. It wraps sale.ErrConflict.
-var errManySecrets = fmt.Errorf("%d old secrets still sign; rotate again when one has expired, or with keep 0: %w",
-	maxOldSecrets, sale.ErrConflict)
+var errManySecrets = store.Refused("%d old secrets still sign. Rotate when one has expired, or with a keep of 0.",
+	maxOldSecrets)
+
+var errDisabled = store.Refused("The endpoint is disabled. Resume it first.")
 
 // EndpointState determines whether deliveries are sent to an endpoint.
 type EndpointState string
@@ -123,7 +123,7 @@ func readEndpoint(ctx context.Context, c store.Conn, id, lock string) (Endpoint,
 }
 
 // AddEndpoint stores a new endpoint (ID, URL, Title, Secret, Types, Sales, Strict) and logs it with the actor of the
-// context. Errors: sale.ErrExists; sale.ErrConflict if there are maxEndpoints already.
+// context. Errors: sale.ErrExists; a *store.RefusedError if there are maxEndpoints already.
 func (s *Store) AddEndpoint(ctx context.Context, e Endpoint) (Endpoint, error) {
 	op := "webhook: add endpoint " + e.ID
 	return store.Value(ctx, s.db.Update, op, func(ctx context.Context, c store.Conn) (Endpoint, error) {
@@ -249,7 +249,7 @@ func (s *Store) ChangeEndpoint(ctx context.Context, id, action string, change fu
 
 // RotateSecret sets a new secret for an endpoint. The old secret also signs, for the duration keep, and so do secrets
 // of earlier rotations until their time. If keep is 0, no other secret signs any more. Errors: ErrNoEndpoint;
-// sale.ErrConflict if maxOldSecrets old secrets still sign.
+// a *store.RefusedError if maxOldSecrets old secrets still sign.
 func (s *Store) RotateSecret(ctx context.Context, id, secret string, keep time.Duration) error {
 	return s.db.Update(ctx, "webhook: rotate secret of endpoint "+id, func(ctx context.Context, c store.Conn) error {
 		e, err := readEndpoint(ctx, c, id, c.Dialect().ForUpdate)

@@ -109,6 +109,43 @@ func webhookEndpoints(t *testing.T, e *env) {
 	}
 }
 
+// An admin gets the reason of each conflict.
+func TestRefusedChangesHaveAReason(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		admin := newAdmin(t, e.Store)
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "-1:1")
+		gone := givenUp(e.wantLeased(t, "a", "-1:1")[0])
+		gone.Gone = true
+		e.results(t, gone)
+		_, pause := admin.Pause(e.ctx, "a")
+		_, ping := admin.Ping(e.ctx, "a")
+		_, failed := e.RedeliverFailed(e.ctx, "a", time.Time{}, 9)
+		for what, err := range map[string]error{
+			"pause": pause, "ping": ping, "redeliver": e.Redeliver(e.ctx, "a", "-1:1_a"), "redeliver failed": failed,
+		} {
+			refused, ok := errors.AsType[*store.RefusedError](err)
+			if want := "The endpoint is disabled. Resume it first."; !ok || refused.Detail != want {
+				t.Errorf("%s: %v, want %q", what, err, want)
+			}
+		}
+		var rotate, add error
+		for i := range maxEndpoints {
+			rotate = errors.Join(rotate, e.RotateSecret(e.ctx, "a", NewSecret(), time.Hour))
+			_, err := e.AddEndpoint(e.ctx, Endpoint{ID: fmt.Sprint(i), URL: "https://x.example"})
+			add = errors.Join(add, err)
+		}
+		for err, want := range map[error]string{
+			rotate: "8 old secrets still sign. Rotate when one has expired, or with a keep of 0.",
+			add:    "There are 100 endpoints already. Remove one first.",
+		} {
+			if refused, ok := errors.AsType[*store.RefusedError](err); !ok || refused.Detail != want {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+	})
+}
+
 func TestConcurrentAddsKeepTheMaximum(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		for i := range maxEndpoints - 1 {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	"sluice/backend/sale"
 	"sluice/backend/store"
 )
 
@@ -92,7 +91,7 @@ func (s *Store) Delivery(
 
 // Redeliver makes a delivery of an endpoint due now, in any state, with the same id and body, and logs it with the
 // actor and the reason of the context. A delivery that is being sent is left unchanged, and nothing is logged. Errors:
-// ErrNoEndpoint, ErrNoDelivery; sale.ErrConflict if the endpoint is disabled.
+// ErrNoEndpoint, ErrNoDelivery; a *store.RefusedError if the endpoint is disabled.
 func (s *Store) Redeliver(ctx context.Context, endpointID, id string) error {
 	return s.db.Update(ctx, "webhook: redeliver "+id, func(ctx context.Context, c store.Conn) error {
 		if !isID(id) {
@@ -117,11 +116,11 @@ func (s *Store) Redeliver(ctx context.Context, endpointID, id string) error {
 	})
 }
 
-// lockEnabled locks an endpoint, or returns sale.ErrConflict if it is disabled.
+// lockEnabled locks an endpoint, or returns errDisabled.
 func lockEnabled(ctx context.Context, c store.Conn, endpointID string) error {
 	e, err := readEndpoint(ctx, c, endpointID, c.Dialect().ForUpdate)
 	if err == nil && e.State == EndpointDisabled {
-		err = fmt.Errorf("its endpoint is disabled: %w", sale.ErrConflict)
+		err = errDisabled
 	}
 	return err
 }
