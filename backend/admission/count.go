@@ -117,7 +117,7 @@ func usable(counts map[string]*UnitCount) (map[string]*UnitCount, error) {
 var (
 	errStaleBatches    = errors.New("the queue changes too fast")
 	errCopyLost        = errors.New("a part of the copy of the queue was lost or expired before it was read")
-	errIndexIncomplete = errors.New("dead letters change without their index; stop processes of older versions")
+	errIndexIncomplete = errors.New("dead letters change without their index; stop other programs that write them")
 )
 
 // tryCountUnits copies the queue and reads the copy. It returns errStaleBatches if a batch was leased between the list

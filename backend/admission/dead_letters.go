@@ -10,9 +10,10 @@ import (
 )
 
 // ReindexDead makes the index of dead letters agree with the letters, in the shard of a part of a sale, and returns how
-// many lines it added or deleted. Scripts maintain the index; ReindexDead repairs it after a process of a version
-// without the index added or deleted letters. It takes seconds per million letters, in small steps. It is idempotent
-// and can run concurrently. An error wraps sale.ErrUnavailable.
+// many lines it added or deleted. Scripts maintain the index; ReindexDead repairs it if the shard has lost one of the
+// two keys, as in a failover of a master whose slot redis-cli moves: the new master does not know about the move, and
+// lacks the keys that were moved. It takes seconds per million letters, in small steps. It is idempotent and can run
+// concurrently. An error wraps sale.ErrUnavailable.
 func (s *Stock) ReindexDead(ctx context.Context, of spread.Part) (changed int64, err error) {
 	return s.reindexShard(ctx, s.ShardOf(of))
 }

@@ -16,7 +16,7 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// addLetters adds letters without index lines, as an older version does.
+// addLetters adds letters without index lines.
 func addLetters(t *testing.T, c redisconn.Client, saleID, fields string, from, to int) {
 	t.Helper()
 	ctx := context.Background()
@@ -63,7 +63,7 @@ func TestCountRepairsTheIndexOfDeadLetters(t *testing.T) {
 		h.wantDead(t, "s", 3, 2)
 		h.wantDead(t, "s.2", 2*reindexChunk+1, 0)
 
-		// The older version continues: letters are added and deleted without their lines.
+		// Letters are added and deleted without their lines.
 		addLetters(t, c, "s", "", 9_001, 9_001)
 		h.wantDead(t, "s", 4, 2)
 		c.HDel(ctx, shard.Dead().Letters(), "9001", "2", "raw:ab")

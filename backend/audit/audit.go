@@ -135,7 +135,7 @@ func (c *Checker) auditPart(ctx context.Context, of spread.Part) (Report, error)
 	if err != nil || r.Balanced || !loaded {
 		return r, err
 	}
-	changed, err := c.stock.ReindexDead(ctx, of) // a process of an older version may have changed a dead letter
+	changed, err := c.stock.ReindexDead(ctx, of) // it may have lines of other letters
 	if err != nil {
 		return Report{}, fmt.Errorf("audit: %w", err)
 	}

@@ -1,5 +1,5 @@
--- dead_reindex: makes the index of dead letters agree with some of the letters, after a process without the index
--- added or deleted letters.
+-- dead_reindex: makes the index of dead letters agree with some of the letters, after the shard has lost one of the two
+-- keys.
 --
 -- KEYS 1 letters  hash  key -> dead letter, JSON
 --      2 index    zset  dead letters by sale (include/dead_letters)
