@@ -118,18 +118,25 @@ func TestCountIsAKeyThatExpires(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	at := time.Now()
+	u.now = func() time.Time { return at }
 	for _, prepare := range []func() error{
-		func() error { return nil },
+		func() error { return client.Del(t.Context(), "sluice:limit:user:ann").Err() },
 		func() error { return client.Set(t.Context(), "sluice:limit:user:ann", 0, 0).Err() },
 	} {
-		if err := prepare(); err != nil {
-			t.Fatal(err)
-		}
-		before := time.Now()
-		got := u.Allow(t.Context(), "ann")
+		var before time.Time
+		var got Result
+		testenv.Eventually(t, time.Minute, "Redis counts", func() bool {
+			if err := prepare(); err != nil {
+				t.Fatal(err)
+			}
+			before, at = time.Now(), at.Add(sharedRetry)
+			got = u.Allow(t.Context(), "ann")
+			return !got.Local
+		})
 		count, err := client.Get(t.Context(), "sluice:limit:user:ann").Int()
 		left := client.PTTL(t.Context(), "sluice:limit:user:ann").Val()
-		if err != nil || got.Local || count != 1 || left <= 0 || left > time.Hour {
+		if err != nil || count != 1 || left <= 0 || left > time.Hour {
 			t.Errorf("%+v: the key has %d, %v, and expires in %v", got, count, err, left)
 		}
 		if got.Reset.Before(before.Add(time.Hour).Truncate(time.Second)) || got.Remaining != 2 {
