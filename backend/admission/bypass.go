@@ -39,18 +39,24 @@ func (s *Stock) BypassList(ctx context.Context, id string, limit int) (BypassLis
 	}
 	tooLong := fmt.Errorf("%w: sale %s, limit %d", ErrBypassListTooLong, id, limit)
 	var total atomic.Int64
-	var mu sync.Mutex
-	var sums []uint32
 	err = eachPart(parts, func(part spread.Part) error {
-		buyers := s.ShardOf(part).Buyers(id)
-		n, err := s.cfg.Client.HLen(ctx, buyers).Result()
+		n, err := s.cfg.Client.HLen(ctx, s.ShardOf(part).Buyers(id)).Result()
 		if err != nil {
 			return unavailable("bypass list of sale "+id, err)
 		}
-		if total.Add(n) > int64(limit) {
-			return tooLong
-		}
-		return ScanBuyers(ctx, s.cfg.Client, buyers, func(buyer string, _ keyspace.Slots) {
+		total.Add(n)
+		return nil
+	})
+	if err != nil {
+		return BypassList{}, err
+	}
+	if total.Load() > int64(limit) {
+		return BypassList{}, tooLong
+	}
+	var mu sync.Mutex
+	sums := make([]uint32, 0, total.Load())
+	err = eachPart(parts, func(part spread.Part) error {
+		return ScanBuyers(ctx, s.cfg.Client, s.ShardOf(part).Buyers(id), func(buyer string, _ keyspace.Slots) {
 			mu.Lock()
 			defer mu.Unlock()
 			sums = append(sums, crc32.ChecksumIEEE([]byte(buyer)))

@@ -129,3 +129,31 @@ func TestBypassListReadsSegmentsConcurrently(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// Gateways request a list that is too long every half a second. Its buyers, up to two million, are not read.
+func TestBypassListThatIsTooLongIsNotRead(t *testing.T) {
+	c := testenv.StartRedis(t).Client()
+	h := newHalves(t, c, 2, 2)
+	for segment, buyers := range [][]string{{"ann", "bob", "cat"}, {"dan"}} {
+		key := h.shard(segment).Buyers("s")
+		for _, buyer := range buyers {
+			if err := c.HSet(t.Context(), key, buyer, "1").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var reads atomic.Int64
+	c.AddHook(testenv.Commands(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if cmd.Name() == "hscan" {
+			reads.Add(1)
+		}
+		return next(ctx, cmd)
+	}))
+	stock := NewStock(StockConfig{Client: c, Space: h.space})
+	if _, err := stock.BypassList(t.Context(), "s", 3); !errors.Is(err, ErrBypassListTooLong) || reads.Load() != 0 {
+		t.Errorf("four buyers with a limit of three: %v after %d reads", err, reads.Load())
+	}
+	if got, err := stock.BypassList(t.Context(), "s", 4); err != nil || len(got.Sums) != 4 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
