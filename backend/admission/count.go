@@ -49,7 +49,7 @@ func (c *UnitCount) InFlight(yield func(keyspace.Message)) {
 
 const (
 	copyTimeout  = 20 * time.Second // of the script that copies
-	countTimeout = time.Minute      // of a count, with its repairs of the index
+	countTimeout = time.Minute      // of a count, without its repairs of the index
 	copyLifetime = 2 * time.Minute  // longer than countTimeout: the copies of a crashed count expire
 	maxReindexes = 3                // repairs of the index of dead letters before a count fails
 )
@@ -72,21 +72,34 @@ func (s *Stock) CountUnits(ctx context.Context, of spread.Part) (UnitCount, erro
 func (s *Stock) CountShardUnits(
 	ctx context.Context, shard keyspace.Shard, ids []string,
 ) (map[string]*UnitCount, error) {
+	for range maxReindexes {
+		counts, err := s.countShardUnits(ctx, shard, ids)
+		if !errors.Is(err, errIndexIncomplete) {
+			return counts, err
+		}
+		if _, err := s.reindexShard(ctx, shard); err != nil {
+			return nil, err
+		}
+	}
+	return nil, unavailable("count units", errIndexIncomplete)
+}
+
+// countShardUnits is CountShardUnits without the repair. It retries until no batch is leased between the list of
+// batches and the copy, and the copy is complete until it was read.
+func (s *Stock) countShardUnits(
+	ctx context.Context, shard keyspace.Shard, ids []string,
+) (map[string]*UnitCount, error) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	copier := redisconn.WithTimeout(s.cfg.Server(shard), copyTimeout)
 	var cause error // of the last retry
-	for try, reindexes := 0, 0; ; try++ {
+	for try := 0; ; try++ {
 		counts, err := s.tryCountUnits(ctx, copier, shard, ids)
 		switch {
 		case err == nil:
 			return usable(counts)
-		case errors.Is(err, errIndexIncomplete) && reindexes < maxReindexes:
-			reindexes++
-			if _, err := s.reindexShard(ctx, shard); err != nil {
-				return nil, err
-			}
-			continue
+		case errors.Is(err, errIndexIncomplete):
+			return nil, err
 		case errors.Is(err, errStaleBatches), errors.Is(err, errCopyLost):
 			cause = err
 		case cause != nil && ctx.Err() != nil:

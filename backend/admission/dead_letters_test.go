@@ -14,6 +14,7 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	redisscript "sluice/lua/redis"
+	"sluice/test/testenv"
 )
 
 // addLetters adds letters without index lines.
@@ -79,6 +80,30 @@ func TestCountRepairsTheIndexOfDeadLetters(t *testing.T) {
 			}
 		}
 		h.wantDead(t, "s", 1, 3)
+	})
+}
+
+// The repair takes as long as the number of dead letters requires, also with more than are read in the time of a count.
+func TestRepairOfTheIndexHasNoTimeout(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
+		h, ctx := newShop(c), context.Background()
+		addLetters(t, c, "s", "", 1, 3)
+		var repairs, bounded int
+		addHook(c, testenv.Commands(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if args := cmd.Args(); len(args) > 3 && args[3] == shard.Dead().Letters() {
+				repairs++
+				if _, ok := ctx.Deadline(); ok {
+					bounded++
+				}
+			}
+			return next(ctx, cmd)
+		}))
+		if _, err := h.CountUnits(ctx, spread.Part{SaleID: "s"}); err != nil {
+			t.Fatal(err)
+		}
+		if repairs == 0 || bounded > 0 {
+			t.Errorf("%d of %d runs of the script have a deadline", bounded, repairs)
+		}
 	})
 }
 
