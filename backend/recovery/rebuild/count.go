@@ -25,8 +25,8 @@ func (j *job) countSales(ctx context.Context) error {
 	return j.eachSale(ctx, j.count)
 }
 
-// Bounds of eachSale. A pool of PostgreSQL has at least four connections, and heartbeats need one. The buyers of the
-// orders that are counted concurrently are in memory.
+// Bounds of eachSale. The default pool of PostgreSQL has at least four connections, and heartbeats need one. The buyers
+// of the orders that are counted concurrently are in memory.
 const (
 	concurrentSales  = 3
 	concurrentOrders = 100_000 // of sales with more orders each is alone

@@ -2,6 +2,8 @@ package rebuild_test
 
 import (
 	"context"
+	"fmt"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +12,8 @@ import (
 	"sluice/backend/sale"
 	"sluice/backend/spread"
 	"sluice/backend/store"
+	"sluice/backend/store/storetest"
+	"sluice/test/testenv"
 )
 
 // countingRows calls do while the rows of a sale are read, with the number of such calls in progress. The sales seem
@@ -72,4 +76,30 @@ func TestLargeSaleIsCountedAlone(t *testing.T) {
 	if err := r.Run(w.ctx); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// No step holds a connection to the database while it waits for another one.
+func TestRebuildWithAPoolOfOneConnection(t *testing.T) {
+	at, err := url.Parse(storetest.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := at.Query()
+	query.Set("pool_max_conns", "1")
+	at.RawQuery = query.Encode()
+	w := &world{t: t, ctx: t.Context(), redis: testenv.StartRedis(t), url: at.String()}
+	w.store = openDatabase(t, w.url)
+	w.start()
+	w.run()
+	for i := range 6 {
+		id := fmt.Sprint("s", i)
+		w.create(id, 5, 1)
+		w.buy(id, "ann")
+		w.buy(id, "bob")
+	}
+	w.write("s0", 6)
+	w.raw().FlushAll(w.ctx)
+	w.run()
+	w.want("s0", 3, 0, 2, 0, 0)
+	w.want("s5", 3, 2, 0, 0, 0)
 }
