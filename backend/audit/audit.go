@@ -191,8 +191,8 @@ func (c *Checker) AuditShard(
 	return reports, nil
 }
 
-// concurrentReports is the number of sales of a shard that are read from SQL concurrently: a rebuild waits for them. The
-// default pool of PostgreSQL has at least four connections.
+// concurrentReports is the number of sales of a shard that are read from SQL concurrently: a rebuild waits for them.
+// The default pool of PostgreSQL has at least four connections.
 const concurrentReports = 3
 
 // place is a part of the queue with the orders that a count found in it, and their units in the report.
