@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -92,8 +91,8 @@ func readCertificate(certPath, keyPath string) (*certificate, error) {
 
 // read uses the files, and reports whether they have changed since the last call.
 func (c *certificate) read() (changed bool, err error) {
-	cert, certErr := os.ReadFile(c.certPath)
-	key, keyErr := os.ReadFile(c.keyPath)
+	cert, certErr := reload.ReadFile(c.certPath, reload.MaxPEM)
+	key, keyErr := reload.ReadFile(c.keyPath, reload.MaxPEM)
 	err = cmp.Or(certErr, keyErr)
 	if !c.detector.Changed(slices.Concat(cert, key), err) {
 		return false, nil

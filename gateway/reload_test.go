@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/reload"
 	"sluice/test/testenv"
 )
 
@@ -209,6 +210,28 @@ func TestCertificateOfAPipeIsReadOnce(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "certificate") {
 		t.Error(log)
+	}
+}
+
+// A device may have no end.
+func TestCertificateFilesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	cert, key, long := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "long.pem")
+	testenv.Certificate(t, cert, key, 1)
+	for _, file := range []string{cert, key} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, long, string(text)+strings.Repeat("\n", reload.MaxPEM), 0)
+		c := Config{Shared: shared("127.0.0.1:1"), PolicySource: []byte(open)}
+		c.TLSCert, c.TLSKey = cert, long
+		if file == cert {
+			c.TLSCert, c.TLSKey = long, key
+		}
+		if _, err := New(c); err == nil || !strings.Contains(err.Error(), long+" has more than 1048576 bytes") {
+			t.Errorf("New returned %v for a long %s", err, filepath.Base(file))
+		}
 	}
 }
 
