@@ -76,7 +76,7 @@ func (o *deadClient) deadList() *cobra.Command {
 	}
 	page.add(c)
 	c.Flags().StringVar(&sale, "sale", "", "only of this sale")
-	o.p.flags(c).filled("group")
+	o.p.flags(c).filled("group", "sale")
 	return c
 }
 

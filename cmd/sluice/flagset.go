@@ -89,16 +89,19 @@ func (f *flagSet) str(to *string, name, env, def, help string) {
 func (f *flagSet) filled(names ...string) {
 	f.check(func(bad *problems) {
 		for _, name := range names {
-			flag := f.Lookup(name)
-			empty := flag.Value.String() == ""
-			if list, is := flag.Value.(pflag.SliceValue); is {
-				empty = len(list.GetSlice()) == 0
-			}
-			if flag.Changed && empty {
-				bad.add("--%s is empty: name a value, or leave it out", name)
-			}
+			bad.checkFilled(f.Lookup(name))
 		}
 	})
+}
+
+func (m *problems) checkFilled(flag *pflag.Flag) {
+	empty := flag.Value.String() == ""
+	if list, is := flag.Value.(pflag.SliceValue); is {
+		empty = len(list.GetSlice()) == 0
+	}
+	if flag.Changed && empty {
+		m.add("--%s is empty: name a value, or leave it out", flag.Name)
+	}
 }
 
 // list declares a repeatable string, with its default from a variable, separated by commas.

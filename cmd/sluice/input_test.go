@@ -60,8 +60,9 @@ func TestDescriptionWithAByteOrderMark(t *testing.T) {
 
 // A value is empty if a variable of a script is not set. Without it, more dead orders would be settled, or those of the
 // queue instead of the events of a group, more webhooks would be sent again, a repeated command would create or add
-// again, a sale would not end, its description would be removed, an endpoint would receive the events of all sales, and
-// an edge would serve without TLS, or accept the tokens of other applications.
+// again, a sale would not end, its description would be removed, an endpoint would receive the events of all sales, an
+// edge would serve without TLS, or accept the tokens of other applications, a list would have the rows of all sales or
+// buyers, and a command would use the server of the data directory.
 func TestEmptyValueIsRejected(t *testing.T) {
 	const empty = " is empty: name a value, or leave it out"
 	for _, flag := range []string{"id", "closes"} {
@@ -84,6 +85,14 @@ func TestEmptyValueIsRejected(t *testing.T) {
 	}
 	for _, verb := range []string{"retry", "cancel", "list"} {
 		wantUsage(t, "--group"+empty, "dead", "--group", "", verb)
+	}
+	for _, list := range []struct{ command, flag string }{
+		{"dead", "sale"}, {"order", "sale"}, {"order", "buyer"}, {"payment", "sale"}, {"payment", "order"},
+	} {
+		wantUsage(t, "--"+list.flag+empty, list.command, "list", "--"+list.flag, "")
+	}
+	for _, command := range [][]string{{"sale", "list"}, {"dead", "retry", "--all"}, {"group", "list"}, {"health"}} {
+		wantUsage(t, "--server"+empty, append(command, "--server", "")...)
 	}
 	wantUsage(t, "--since"+empty, "webhook", "redeliver", "ep_1", "--failed", "--since", "")
 }

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +146,7 @@ a dead letter.`,
 	o := &adminClient{p: p}
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		o.running = c.Flags()
-		return p.checkLog()
+		return cmp.Or(p.checkLog(), checkServer(c))
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
@@ -216,6 +217,15 @@ func (p *program) checkLog() error {
 		return nil
 	}
 	return usage("--log %q: want text, json or auto", p.logFormat)
+}
+
+// checkServer rejects an empty --server of any command: it would use the server of the data directory.
+func checkServer(c *cobra.Command) error {
+	var bad problems
+	if server := c.Flags().Lookup("server"); server != nil {
+		bad.checkFilled(server)
+	}
+	return bad.err()
 }
 
 // logger returns the only logger of the program, because the lines of several would be mixed. It must not be called

@@ -51,9 +51,11 @@ func (o *adminClient) paymentList() *cobra.Command {
 		},
 	}
 	page.add(c)
-	c.Flags().StringVar(&sale, "sale", "", "only of this sale")
-	c.Flags().BoolVar(&all, "all", false, "include accepted and refunded payments")
-	c.Flags().StringVar(&order, "order", "", "only of this order")
+	f := o.p.flags(c)
+	f.StringVar(&sale, "sale", "", "only of this sale")
+	f.BoolVar(&all, "all", false, "include accepted and refunded payments")
+	f.StringVar(&order, "order", "", "only of this order")
+	f.filled("sale", "order")
 	return c
 }
 
