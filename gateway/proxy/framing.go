@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
 
 	"sluice/gateway/internal/ascii"
@@ -29,15 +28,14 @@ func (v *validator) framingField() field {
 	return otherField
 }
 
+// inValue handles a byte of a value behind those that skip has consumed, or of a Trailer header.
 func (v *validator) inValue(c byte) {
 	switch {
 	case c == '\r':
 		v.state = valueLF
 		v.endOfField()
-	case (c < ' ' && c != '\t') || c == 0x7f:
+	case !isText[c]:
 		v.fault = MalformedHead
-	case v.field != otherField && v.field != trailerField:
-		v.value = append(v.value, c)
 	}
 }
 
@@ -83,16 +81,33 @@ func isHost(host []byte) bool {
 	return len(port) == 0 || all(port[1:], isDigit)
 }
 
-func isNameByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || isDigit(c) || c == '.' || c == '-' || c == '_'
+// The bytes of the parts of a Host value.
+var (
+	isDigit       = bytesOf(digits)
+	isNameByte    = bytesOf(digits + letters + ".-_")
+	isLiteralByte = bytesOf(digits + "abcdefABCDEF:.")
+)
+
+const (
+	digits  = "0123456789"
+	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+)
+
+func bytesOf(text string) *[256]bool {
+	var t [256]bool
+	for _, c := range []byte(text) {
+		t[c] = true
+	}
+	return &t
 }
 
-func isLiteralByte(c byte) bool { return ascii.HexDigit(c) < 16 || c == ':' || c == '.' }
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-func all(text []byte, is func(byte) bool) bool {
-	return !slices.ContainsFunc(text, func(c byte) bool { return !is(c) })
+func all(text []byte, are *[256]bool) bool {
+	for _, c := range text {
+		if !are[c] {
+			return false
+		}
+	}
+	return true
 }
 
 // endOfHead checks the combination of the framing headers and selects the kind of body.

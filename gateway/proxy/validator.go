@@ -164,12 +164,15 @@ func (v *validator) skip(p []byte) (n int) {
 			v.column++
 			n++
 		}
-	case v.state == inValue && v.field == otherField:
+	case v.state == inValue && v.field != trailerField:
 		for len(p)-n >= 8 && allText(binary.LittleEndian.Uint64(p[n:])) {
 			n += 8
 		}
 		for n < len(p) && isText[p[n]] {
 			n++
+		}
+		if v.field != otherField {
+			v.value = append(v.value, p[:n]...)
 		}
 	case v.state == inRequestLine && v.spaces == 1 && v.column > 0:
 		for n < len(p) && isText[p[n]] && p[n] > ' ' && p[n] != '#' {
