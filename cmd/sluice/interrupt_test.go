@@ -165,12 +165,19 @@ func TestCreateFileReplacesTheWholeFile(t *testing.T) {
 	if err != nil || missing != nil || info.Mode() != 0o600 || content() != "the new report" {
 		t.Errorf("%v, %v, and the file is %q, want the new report and the old permissions", err, missing, content())
 	}
-	err = createFile(path, 0o600, func(w io.Writer) error {
-		file := w.(*os.File)
-		return errors.Join(file.Close(), func() error { _, err := file.Write([]byte("x")); return err }())
-	})
-	if want := "write " + path + ": file already closed"; err == nil || !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("%v, want %s", err, want)
+	for _, c := range []struct {
+		want  string
+		write func(file *os.File) error
+	}{
+		{"write " + path + ": file already closed", func(file *os.File) error {
+			return errors.Join(file.Close(), func() error { _, err := file.Write([]byte("x")); return err }())
+		}},
+		{"sync " + path + ": file already closed\nclose " + path + ": file already closed", (*os.File).Close},
+	} {
+		err = createFile(path, 0o600, func(w io.Writer) error { return c.write(w.(*os.File)) })
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
 	}
 	link, target := filepath.Join(t.TempDir(), "link"), filepath.Join(dir, "linked")
 	if err := os.Symlink(target, link); err != nil {

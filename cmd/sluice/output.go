@@ -42,10 +42,10 @@ func createFile(path string, mode fs.FileMode, write func(io.Writer) error) erro
 	if err != nil {
 		return err
 	}
-	if err = ofPath(path, write(file)); err == nil && whole {
+	if err = write(file); err == nil && whole {
 		err = file.Sync()
 	}
-	if err = errors.Join(err, file.Close()); !whole {
+	if err = errors.Join(ofPath(path, err), ofPath(path, file.Close())); !whole {
 		return err
 	}
 	if err != nil {
