@@ -237,6 +237,6 @@ func (p *program) reloadOnHangup(ctx context.Context, cfg nginx.Config) {
 		p.logger().Error("the reload is rejected, the previous policy, keys and configuration stay in use",
 			"err", oneLine(err))
 	default:
-		p.logger().Info("reloading")
+		p.logger().Info("reloaded")
 	}
 }

@@ -162,7 +162,7 @@ func TestEdgeReloadsOnHangup(t *testing.T) {
 		status      int
 	}{
 		{"return {", file + ":1: unexpected end of the file: is a bracket not closed?", 503},
-		{`return { rules = { { name = "all", key = "token", rate = "1r/s" } } }`, `"msg":"reloading"`, 401},
+		{`return { rules = { { name = "all", key = "token", rate = "1r/s" } } }`, `"msg":"reloaded"`, 401},
 	} {
 		if err := os.WriteFile(file, []byte(c.policy), 0o600); err != nil {
 			t.Fatal(err)
