@@ -164,20 +164,24 @@ func TestWorkerWithoutBucketsRejectsAndRecovers(t *testing.T) {
 
 // A worker that is killed while it makes the table of buckets does not reduce the memory of the next one.
 func TestWorkerKilledWhileItMakesTheBuckets(t *testing.T) {
-	for when, text := range map[string]string{
-		"before the allocation": "  local p = C.sluice_slab_alloc(pool, size)", "after it": "  local address = tonumber(cast",
-		"before the end": "  fill(",
+	for when, lines := range map[string][]string{
+		"before the allocation":     {"  local p = C.sluice_slab_alloc(pool, size)"},
+		"after it":                  {"  local address = tonumber(cast"},
+		"before the end":            {"  fill("},
+		"while the next one starts": {"  fill(", "    C.sluice_slab_free(span(lock.dict)", "    state.table = 0\n"},
 	} {
 		t.Run(when, func(t *testing.T) {
 			root := copied(t)
-			rewrite(t, filepath.Join(root, "lua/edge/sluice/accel/zone.lua"), text, `
-  if ngx.shared.sluice_counters:add("killed", 1) then
+			for i, text := range lines {
+				rewrite(t, filepath.Join(root, "lua/edge/sluice/accel/zone.lua"), text, `
+  if ngx.shared.sluice_counters:add("killed `+fmt.Sprint(i)+`", 1) then
     if p then
       ffi.fill(p, 65536, 127) -- a part of the table
     end
     ffi.C.sluice_kill(ngx.worker.pid(), 9)
   end
 `+text)
+			}
 			e := startEdge(t, hourly, func(c *Config) { c.Root, c.Status = root, testenv.FreeAddress(t) })
 			if got := statuses(e.do("GET", "/"), e.do("GET", "/")); got != "200 429" {
 				t.Errorf("the verdicts are %s", got)

@@ -197,9 +197,8 @@ function _M.memory(lock, fill)
   end
   local state = lock.p
   if state.table < 0 then
-    local unfilled = pointer(-state.table)
+    C.sluice_slab_free(span(lock.dict), pointer(-state.table)) -- changes nothing if it is free already
     state.table = 0
-    C.sluice_slab_free(span(lock.dict), unfilled)
   end
   if state.table == 0 then
     make_memory(lock, fill)
