@@ -17,13 +17,13 @@ for i, character in ipairs { ("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
   VALUES[character] = i - 1
 end
 
--- The bits of the last character that carry nothing, by the length modulo 4.
+-- The unused bits of the last character, by the length modulo 4. They must be 0.
 local UNUSED = { [2] = 15, [3] = 3 }
 
 local _M = {}
 
--- decode(text, n, out) -> bytes written, or nil: this is not the canonical spelling of anything. text: n characters;
--- out has room for 3n/4 bytes
+-- decode(text, n, out) -> bytes written, or nil: the text is not canonical base64url. text: n characters; out has room
+-- for 3n/4 bytes
 function _M.decode(text, n, out)
   local rest = n % 4
   if rest == 1 then
@@ -31,7 +31,7 @@ function _M.decode(text, n, out)
   end
   local source, target = from[0], to[0]
   source.data, source.len, target.data = cast(BYTES, text), n, out
-  -- nginx ends at a = without an error
+  -- nginx's function stops at a "=" without an error
   if C.ngx_decode_base64url(to, from) ~= 0 or target.len ~= floor(n * 3 / 4)
     or rest > 0 and band(VALUES[text[n - 1]], UNUSED[rest]) ~= 0 then
     return nil

@@ -10,9 +10,9 @@
 -- bucket in use is never replaced: when both sets are full of buckets in use, there is no room. So nothing is swept,
 -- freed or moved.
 --
--- Readers need no lock: the instant is written last, as eight aligned bytes, and a name changes only where the instant
--- is over. A worker that is killed during a write leaves an empty bucket with a new name, or a bucket that is wrong by
--- less than a microsecond.
+-- Readers need no lock: the instant at which a bucket is empty (tat) is written last, as eight aligned bytes, and a
+-- name is replaced only when that instant has passed. A worker that is killed during a write leaves an empty bucket
+-- with a new name, or a bucket that is wrong by less than a microsecond.
 --
 -- The eight buckets of a set are compared by the C library or without a branch: LuaJIT compiles each path through a
 -- branch separately.
@@ -34,7 +34,7 @@ typedef struct { int32_t seed[4], pages; } sluice_bucket_head_t;
 ]]
 
 local SLOTS = 8
-local FIRST = 4 -- buckets that a set has before the other one is considered
+local FIRST = 4 -- buckets in use in the first set before the second one is considered
 local PAGE, SETS = 4096, 16
 assert(ffi.sizeof("sluice_bucket_set_t") * SETS == PAGE)
 assert(ffi.sizeof("wchar_t") == 4) -- for wmemchr
@@ -108,8 +108,8 @@ local function same(mine, name)
   return bor(bxor(mine[0], name[0]), bxor(mine[1], name[1]), bxor(mine[2], name[2]), bxor(mine[3], name[3])) == 0
 end
 
--- search(t, set, mark, name) -> the slot of the bucket in this set, or -1: for the few cases in which the mark is there
--- more than once. A name without its mark was left by a worker that was killed.
+-- search(t, set, mark, name) -> the slot of the bucket in this set, or -1: for the few cases in which several slots
+-- have the mark. A slot with this name and another mark does not count: a worker was killed while it made that bucket.
 local function search(t, set, mark, name)
   for slot = 0, SLOTS - 1 do
     if t.sets[set].mark[slot] == mark and same(t.sets[set].name[slot], name) then
@@ -133,7 +133,7 @@ local function among(t, set, mark, name)
   return search(t, set, mark, name)
 end
 
--- set_on(page, h, tag) -> the set. Two rules share a set for some clients, not for all or none.
+-- set_on(page, h, tag) -> the set of a rule in a client's page. Two rules have the same set for some clients only.
 local function set_on(page, h, tag)
   local x = add(h, tag)
   x = bxor(x, rol(x, 7))
@@ -176,14 +176,15 @@ end
 
 -- held(tat, now) -> how many of eight buckets are in use
 local function held(tat, now)
-  local before = now - 1 -- a part of a microsecond may be left
+  local before = now - 1 -- a bucket with tat == now may hold a part of a microsecond, and is in use
   return min(max(tat[0] - before, 0), 1) + min(max(tat[1] - before, 0), 1)
     + min(max(tat[2] - before, 0), 1) + min(max(tat[3] - before, 0), 1)
     + min(max(tat[4] - before, 0), 1) + min(max(tat[5] - before, 0), 1)
     + min(max(tat[6] - before, 0), 1) + min(max(tat[7] - before, 0), 1)
 end
 
--- oldest(tat) -> the one of eight that is or was empty first. Microseconds since boot are below 2^50.
+-- oldest(tat) -> which of eight buckets has the lowest tat. Microseconds since boot are below 2^50, so the products are
+-- exact.
 local function oldest(tat)
   return min(tat[0] * 8, tat[1] * 8 + 1, tat[2] * 8 + 2, tat[3] * 8 + 3,
     tat[4] * 8 + 4, tat[5] * 8 + 5, tat[6] * 8 + 6, tat[7] * 8 + 7) % 8
@@ -205,7 +206,7 @@ function _M.claim(t, bucket, now)
   local set = t.sets[index]
   local slot = oldest(set.tat)
   local mine = set.name[slot]
-  set.frac[slot] = 0 -- a fraction in the unit of the old bucket's rule may be minutes in that of this one
+  set.frac[slot] = 0 -- the old fraction is in the unit of another rule: in the unit of this one it may be minutes
   mine[0], mine[1], mine[2], mine[3] = name[0], name[1], name[2], name[3]
   set.mark[slot] = bucket.mark
   return index * SLOTS + slot

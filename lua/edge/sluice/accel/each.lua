@@ -1,7 +1,7 @@
 -- Accelerator: a loop of which the first rounds are written one after the other. Stands in for sluice/each.lua.
 --
--- LuaJIT compiles neither a loop that usually ends in its first rounds, nor the code after it. It compiles a function
--- once for its source and not once for each closure, so each loop is loaded separately.
+-- LuaJIT compiles neither a loop that usually ends in its first rounds, nor the code after it. All closures of one
+-- function in the source share its compiled code, so the source of each loop is loaded separately.
 
 local assert, concat, loadstring = assert, table.concat, loadstring
 

@@ -1,6 +1,6 @@
 -- Accelerator: judges nearly all requests in nginx's memory, without making Lua strings that are new with each request.
--- Stands in for sluice/rewrite.lua. New strings are slow: they miss the processor's cache in LuaJIT's string table and
--- in the collector.
+-- Stands in for sluice/rewrite.lua. New strings are slow: LuaJIT's string table and its garbage collector access memory
+-- for them that is not in the processor's cache.
 --
 -- It relies on the assumptions of accel/head.lua and accel/variables.lua. It leaves a request to the plain module
 -- unless
@@ -43,7 +43,7 @@ local BYTES = ffi.typeof("const unsigned char *")
 local ID = "sluice_request_id"
 local MESSAGE = 256 -- bytes for an error of ngx_lua
 
--- How long this worker does not look up a sale again that had no refusal (us).
+-- After this worker has found no refusal of a sale, it does not look that sale up again for this time (us).
 local QUIET = 1000
 
 -- Request lines that were well formed, by their text:
@@ -194,7 +194,7 @@ local function judge_line(r, value, line)
     message_size) ~= 0 then
     return nil
   end
-  set("sluice_odd_line", "0") -- so that nginx does not match the line either
+  set("sluice_odd_line", "0") -- so that nginx does not evaluate the regular expression of this variable
   if relayed then
     set_at(r, "sluice_client", seen.forwarded, seen.forwarded_length)
   end

@@ -110,7 +110,7 @@ function _M.is_current(bucket)
   return still(t, bucket.place, bucket)
 end
 
--- A bucket that was made in this turn may have replaced an empty one, which then is made again.
+-- An earlier reserve of the same turn may have replaced this bucket if it was empty. Then it is made again.
 function _M.reserve(bucket, now)
   local place = bucket.place
   if place < 0 or not is(t, place, bucket) then
@@ -128,8 +128,8 @@ function _M.write(bucket, _, _, _, tat, frac)
   write_at(t, bucket.place, tat, frac)
 end
 
--- The clock is read after the bucket: a bucket that other workers write in between is fuller. It may be replaced in
--- between, so a refusal is checked again.
+-- The clock is read after the bucket. If another worker writes the bucket in between, it becomes fuller, and a refusal
+-- is still right. Another worker may also replace it by another bucket, so a refusal counts only if it is still there.
 function _M.refuses(rule, client)
   name_of(client)
   local bucket = rule.bucket

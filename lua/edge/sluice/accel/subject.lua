@@ -70,7 +70,7 @@ local function sum_at(at, n)
   if size > FIRST_LENGTH and C.sluice_same_bytes(claims, FIRST, FIRST_LENGTH) == 0 then
     local name = claims + FIRST_LENGTH
     local stop = C.sluice_byte(name, QUOTE, size - FIRST_LENGTH)
-    -- A second name ends in `b"`, in upper or lower case.
+    -- A second member "sub", in upper or lower case, would end in `b"` or `B"`.
     if stop ~= nil and C.sluice_text(stop, 'b"') == nil and C.sluice_text(stop, 'B"') == nil then
       return (tonumber(C.sluice_crc32(name, stop - name)))
     end

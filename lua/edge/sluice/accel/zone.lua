@@ -40,7 +40,8 @@ local SHARED, ROBUST = 1, 1
 local EBUSY, ETIMEDOUT, EOWNERDEAD = 16, 110, 130 -- Linux, glibc and musl
 local REMOVE, REALTIME = 9, 0 -- Linux
 
--- See limit/lock.lua. A waiter tries SPINS times, then sleeps until it has the lock.
+-- A waiter tries SPINS times, then sleeps until it has the lock, for at most WAIT. As in limit/lock.lua, a worker that
+-- has waited in vain does not sleep again until it has had the lock, or until REST has passed.
 local SPINS = 200
 local WAIT = 500000 -- us
 local REST = 5000000 -- us
@@ -163,9 +164,10 @@ function _M.release(lock)
   C.sluice_mutex_unlock(lock.p)
 end
 
--- make_memory(lock, fill): allocates the memory, if there is room. Until it is filled, the address of the table has a
--- minus: a worker that is killed meanwhile leaves it to the next one. The address is stored before the memory is
--- allocated: the pool allocates pages at the begin of its free memory, where it has allocated and freed one before.
+-- make_memory(lock, fill): allocates the memory, if there is room. Until it is filled, lock.p.table is its negative
+-- address: when this worker is killed before that, the next one frees the memory and starts again. The address is
+-- stored before the memory is allocated. It is known by then, because the pool allocates pages at the beginning of its
+-- free memory: one page is allocated there and freed first.
 local function make_memory(lock, fill)
   local pool = span(lock.dict)
   local size = floor((lock.dict:free_space() - RESERVE) / PAGE) * PAGE
@@ -181,7 +183,7 @@ local function make_memory(lock, fill)
   if p == nil then
     return
   end
-  if C.sluice_madvise(p, size, REMOVE) ~= 0 then -- whole pages take no memory until they are written
+  if C.sluice_madvise(p, size, REMOVE) ~= 0 then -- it zeroes pages, which take no memory until they are written
     ffi.fill(p, size)
   end
   fill(p, size)
