@@ -85,9 +85,9 @@ function _M.new(dict)
   return setmetatable({ dict = dict, resting_until = 0 }, mt)
 end
 
--- forget(dict, from, last): deletes the entries of successors from that of `from` to that of `last`, and keeps the
--- memory for the next one. None of these holders has the lock, and all have exited, so none ever gets it: a worker that
--- adds one of the entries again finds another holder.
+-- forget(dict, from, last): deletes the successor entries of the holders from `from` to `last`, and keeps the memory
+-- for the next such entry. These holders have exited. A worker that adds one of the entries again does not get the
+-- lock, because by then the entry of the lock names another holder.
 local function forget(dict, from, last)
   while from and from ~= last do
     local successor = dict:get(SUCCESSOR .. from)
@@ -106,7 +106,7 @@ local function take_over(self, holder, me)
     dict:delete(SPARE)
     dict:safe_add(SUCCESSOR .. last, me)
     local winner = dict:get(SUCCESSOR .. last)
-    if winner == me then -- now, or before an error ended an earlier try
+    if winner == me then -- from this call, or from an earlier one that an error ended
       local current = dict:get(ENTRY)
       local won = current == holder or current == last
       if won then

@@ -126,7 +126,7 @@ local function take(self, key, now)
     return answer(self, backlog)
   end
   if changed then
-    write(self, key, now, backlog) -- the entry would expire when the bucket is empty at the former rate
+    write(self, key, now, backlog) -- otherwise the entry would expire when the bucket is empty at the former rate
   end
   return nil, "rejected"
 end

@@ -93,7 +93,7 @@ local take = each(function(i, rules, now)
   end
 end)
 
--- unavailable(rules, n, err) -> what admit returns when the lock cannot be had
+-- unavailable(rules, n, err) -> what admit returns when the lock cannot be acquired
 local function unavailable(rules, n, err)
   for i = 1, n do
     over[i], backlog[i] = false, false
@@ -107,7 +107,7 @@ end
 
 -- admit(rules, n) -> true; or false, i, wait: rule i refuses for another `wait` microseconds; or nil, i, err: the
 -- bucket of rule i could not be used and its on_error is "deny". After true, every bucket has taken the request, except
--- where `backlog` or `over` differ. After anything else, none has.
+-- those with backlog[i] = false or over[i] = true. After any other result, no bucket has taken it.
 function _M.admit(rules, n)
   if n == 0 then
     return true

@@ -52,7 +52,7 @@ function _M.is_current()
 end
 
 -- reserve(bucket, now, is_new) -> true: a write of this bucket in this turn does not fail; or nil, err. A bucket that
--- has to be made for that is empty. is_new: read has not found it
+-- does not exist is made, and is empty. is_new: read has not found it
 function _M.reserve(bucket, now, is_new)
   if not is_new then
     return true
