@@ -114,7 +114,7 @@ local limits, tightest, least, delay
 
 local report = each(function(i, rules)
   local rule, backlog = rules[i], limiter.backlog[i]
-  if limiter.over[i] then -- only shadow rules are over their limit here; their verdict "denied" is counted as shadow
+  if limiter.over[i] then -- only shadow rules are over their limit here; rule.denied is their counter "shadow NAME"
     count(rule.denied)
     ngx_var.sluice_shadow = rule.name
   elseif rule.shadow then

@@ -2,8 +2,8 @@
 -- rejects the configuration, and a running edge keeps its own. All modules are loaded here: workers read no
 -- files but the keys of a URL.
 --
--- init() uses no shared dict: a worker that was killed may hold its lock. nginx releases it when the master receives
--- SIGCHLD, and the master receives no signal while it reloads, so it would wait forever.
+-- init() uses no shared dict: a worker that was killed may hold the lock of the dict. nginx releases that lock when the
+-- master receives SIGCHLD, but the master handles no signals while it reloads, so init() would wait forever.
 
 local access = require "sluice.access"
 local claims = require "sluice.token.claims"
@@ -20,7 +20,7 @@ local status = require "sluice.status"
 local token = require "sluice.token"
 
 local MIN_DICT = 32768 -- bytes
-local ATTEMPTS = 120 -- at the start, when all workers need the lock of the buckets: a minute
+local ATTEMPTS = 120 -- at the start, when all workers need the lock of the buckets; each may wait half a second for it
 
 local _M = {}
 
@@ -117,7 +117,7 @@ function _M.init_worker()
   refusal_cache.init(ngx.shared.sluice_sales, in_force.repeats)
   handover.start(ngx.shared.sluice_counters, function()
     local closing = handover.closing(judge)
-    if _M.judge == judge then -- else the buckets are not open, and will be with the new one
+    if _M.judge == judge then -- otherwise the buckets are not open, and `open` will use the new judge
       _M.judge = closing
     end
     judge = closing

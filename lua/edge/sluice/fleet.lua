@@ -13,9 +13,11 @@ local max = math.max
 local byte, gsub = string.byte, string.gsub
 local ipairs, pairs = ipairs, pairs
 
-local TRIES = 10 -- of a request, each after a lease; all waits for one are 0.5 s, as long as a call of Redis may take
+-- Attempts of a request to take a slot. Between them it leases, or waits for the lease of another request: for 0.5 s in
+-- total, as long as a call of Redis may take.
+local TRIES = 10
 local PAUSE = 1 -- s between two calls of a Redis that failed
--- us that an entry of the dict is kept after its last use, and after it was swept as that of an idle client
+-- us for which an entry of the dict is kept: after its last use, and after a sweep that has found its client idle
 local KEEP, KEEP_IDLE = 120000000, 10000000
 local SWEPT = 500 -- clients between two pauses of a sweep: they take a worker about a millisecond
 local CONNECT, SEND, READ = 500, 500, 2000 -- ms
@@ -221,7 +223,7 @@ end
 -- sweep(is_exiting): returns the slots that this edge does not need, or all. See Bucket.Unused. Requests of the worker
 -- proceed in its pauses.
 local function sweep(is_exiting)
-  local keys = {} -- of now: requests add keys while a call yields
+  local keys = {} -- a copy, because requests add keys while a call yields
   for key in pairs(touched) do
     keys[#keys + 1] = key
   end

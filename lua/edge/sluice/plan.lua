@@ -43,8 +43,8 @@ local function leaf(rules)
   return plan
 end
 
--- node(candidates, i, chosen, known) -> the part of the tree below the rules before i
--- chosen: those of them that apply. known: by pattern, whether it matches.
+-- node(candidates, i, chosen, known) -> the part of the tree that decides about the candidates from i on
+-- chosen: the candidates before i that apply. known: by pattern, whether it matches.
 local function node(candidates, i, chosen, known)
   local rule = candidates[i]
   if not rule then

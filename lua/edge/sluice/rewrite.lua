@@ -36,12 +36,13 @@ local _M = { MAX_LINE = MAX_LINE }
 local MAX_EVEN = 1024
 local lines, hosts, count = {}, {}, 0
 
--- is_even_host(host) -> whether a request with this host was even
+-- is_even_host(host) -> whether $sluice_odd_line has accepted this host in an earlier request
 function _M.is_even_host(host)
   return hosts[host] ~= nil
 end
 
--- is_even(line, host) -> whether readers agree about the request line and the host
+-- is_even(line, host) -> whether $sluice_odd_line accepts the request line and the host, which all readers then
+-- understand alike
 local function is_even(line, host)
   if host and lines[line] and hosts[host] then
     return true
@@ -57,8 +58,8 @@ local function is_even(line, host)
   return true
 end
 
--- accepts(line, headers) -> whether nginx will accept the request: it is even, and the body is neither too large nor
--- chunked
+-- accepts(line, headers) -> whether nginx will accept the request: $sluice_odd_line accepts its line and host, and the
+-- body is neither too large nor chunked
 local function accepts(line, headers)
   local length = headers["content-length"]
   if length and #length > 4 and tonumber(length) > MAX_BODY or headers["transfer-encoding"] then

@@ -32,7 +32,7 @@ local set -- keys by alg and kid
 -- UNKNOWN_KEY: the reason of verify for a token of a key that is not in use
 local _M = { UNKNOWN_KEY = "header: " .. UNKNOWN }
 
--- use(by) -> the set before it. by: a set of keys.lua. It clears the verified cache.
+-- use(by) -> the previous set of keys. by: the new one, see keys.set. It clears the verified cache.
 function _M.use(by)
   local before = set
   set = by
@@ -152,15 +152,15 @@ local function check(text, first, now)
 end
 
 -- cached(authorization, now) -> the subject of the token in this header Authorization, when the verified cache has it;
--- or nil. It costs one lookup. now: seconds since 1970. A token from the header `token` has no space in it, and is not
--- taken for a Bearer token.
+-- or nil. It costs one lookup. now: seconds since 1970. The cache also has tokens of the header `token`: they have no
+-- space, so an Authorization that is such a token is not looked up.
 function _M.cached(authorization, now)
   return byte(authorization, BEARER + 1) == SPACE and cache.get(authorization, now) or nil
 end
 
 -- verify(text, now, first) -> subject; or nil, err. text: a token, or a header Authorization in which the token begins
 -- at byte `first`, a number above 1. now: seconds since 1970. The cache has both whole headers Authorization and
--- tokens; a token with a space is no token.
+-- tokens: a text without `first` that is written like such a header is not a token, and is not looked up.
 function _M.verify(text, now, first)
   local known = (first or byte(text, BEARER + 1) ~= SPACE) and cache.get(text, now)
   if known then

@@ -8,7 +8,7 @@ local ipairs, tonumber = ipairs, tonumber
 -- The upper bounds of the histogram's buckets in seconds, as in the Go gateway.
 local BOUNDS = { 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10 }
 
--- Names of counters by backend, host:port or unix:/path; the configuration names all backends
+-- Names of counters by backend, host:port or unix:/path. The table stays small: the configuration names all backends.
 local names = {}
 
 local _M = { BOUNDS = BOUNDS }

@@ -22,10 +22,10 @@ typedef struct {
 } sluice_fleet_bucket;
 ]]
 
-local MAX_SEGMENTS = 48 -- of a bucket; a lease beyond them is spent
-local MAX_SLOTS, MAX_NUMBER = 2 ^ 31 - 1, 2 ^ 53 -- of a segment; in an answer
+local MAX_SEGMENTS = 48 -- of a bucket; further segments are dropped, and their slots are not used
+local MAX_SLOTS, MAX_NUMBER = 2 ^ 31 - 1, 2 ^ 53 -- slots of a segment; numbers in an answer
 local MAX_ID = 15 -- bytes
-local FIELDS = 9 -- of a segment in an answer, after 3 of the lease
+local FIELDS = 9 -- of each segment in an answer; the first three fields of the answer are those of the lease
 local HEAD, SEGMENT = offsetof("sluice_fleet_bucket", "segments"), sizeof("sluice_fleet_segment")
 
 -- The same numbers as in internal/fleetlimit.
@@ -49,7 +49,7 @@ function _M.prepare(rule)
   rule.lanes = min(max(floor(rule.burst / 2), 1), MAX_LANES)
 end
 
--- load(text): the bucket is that of a text, or an empty one for nil
+-- load(text): sets the bucket to one that `text` has returned, or to an empty one for nil
 function _M.load(text)
   if text then
     copy(b, text, #text)
@@ -102,7 +102,7 @@ function _M.see(now)
   b.used, b.seen, b.decisions = now, b.seen + 1, b.decisions + 1
 end
 
--- held(now) -> lanes with slots that open later, and how many slots one of them has
+-- held(now) -> the number of lanes with slots that open later, and the slots of the longest of them
 local function held(now)
   local lanes, longest = 0, 0
   for i = 0, b.n - 1 do
@@ -269,7 +269,7 @@ function _M.apply(rule, now, fields)
   end
   local trip = now - (b.leasing_until - LEASE_TIMEOUT)
   if result == "granted" or result == "refused" and trip < rule.window then
-    b.pause = 0 -- a lease of this round trip could be spent
+    b.pause = 0 -- slots that are leased with this round trip arrive in time
   elseif result == "late" then
     local repeated = b.pause > 0
     b.pause = min(max(2 * b.pause, trip), LATE_PAUSE)

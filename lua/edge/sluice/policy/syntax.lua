@@ -6,7 +6,7 @@ local quote = require "sluice.policy.quote"
 local byte, find, match, sub = string.byte, string.find, string.match, string.sub
 
 local MAX_SIZE = 64 * 1024 -- bytes of source
--- LuaJIT compiles no more locals, and no deeper tables besides so many.
+-- LuaJIT compiles at most so many locals, and beside them tables to this depth.
 local MAX_LOCALS, MAX_DEPTH = 200, 40
 
 local _M = {}

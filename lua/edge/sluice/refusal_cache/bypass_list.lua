@@ -66,7 +66,7 @@ local function mark(list)
   list.bits, list.down = bits, down
 end
 
--- hold(id, list): keeps the list in this worker, and drops lists that were not used
+-- hold(id, list): keeps the list in this worker, and drops those that were fetched MAX_AGE or more before it
 local function hold(id, list)
   for other, old in pairs(lists) do
     if list.fetched - old.fetched >= MAX_AGE then

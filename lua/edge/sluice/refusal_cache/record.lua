@@ -116,7 +116,7 @@ end
 -- nil
 --
 -- Another worker may invalidate at the same time. store writes the refusal and then reads the mark; invalidate writes
--- the mark and then removes the refusal. So one of them removes a refusal that is older.
+-- the mark and then removes the refusal. So at least one of the two removes a refusal that is older than the order.
 function _M.store(path, sent, sale, backend, wait)
   local record = _M.find(path)
   if record and record.sent >= sent or is_superseded(path, sent) then

@@ -48,7 +48,7 @@ function _M.sum(raw)
   end
   if sub(claims, 1, #FIRST) == FIRST then
     local stop = find(claims, '"', #FIRST + 1, true)
-    -- A second name ends in `b"`, in upper or lower case.
+    -- A second member "sub", in upper or lower case, would end in `b"` or `B"`.
     if stop and not find(claims, 'b"', stop, true) and not find(claims, 'B"', stop, true) then
       return crc32(sub(claims, #FIRST + 1, stop - 1))
     end
