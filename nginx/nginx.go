@@ -85,7 +85,7 @@ func (c Config) checked() (Config, error) {
 	return c, nil
 }
 
-// checkListeners replaces the addresses by what the configuration of nginx names.
+// checkListeners replaces the addresses of the listeners by their form in nginx's directive listen.
 func (c *Config) checkListeners(wrong *faults) {
 	listen, err := listenAddress(c.Listen)
 	if err != nil {

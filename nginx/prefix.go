@@ -72,8 +72,8 @@ func (p *prefix) close() {
 	p.lock.Close()
 }
 
-// hold locks a directory for sharing until close: systemd-tmpfiles, which removes old files from temporary directories,
-// leaves a locked directory unchanged, see tmpfiles.d(5).
+// hold has a shared lock on a directory until close: systemd-tmpfiles, which removes old files from temporary
+// directories, leaves a locked directory unchanged, see tmpfiles.d(5).
 func (p *prefix) hold(path string) {
 	if dir, err := os.Open(path); err == nil {
 		_ = syscall.Flock(int(dir.Fd()), syscall.LOCK_SH)
@@ -193,8 +193,8 @@ func (p *prefix) hasKeys() bool {
 	return err == nil && found
 }
 
-// runtimeFiles returns the files of nginx/runtime by name, made from c. Relative paths are relative to the prefix.
-// pages is that of the prefix.
+// runtimeFiles returns the texts of the files of nginx/runtime by name. Relative paths in them are relative to the
+// prefix. pages is prefix.pages.
 func runtimeFiles(c Config, bin binary, pages string) map[string]string {
 	texts := map[string]string{"main.conf": mainConf(c), "http.conf": httpConf(c, pages), "listen.conf": listener(c, bin)}
 	if len(c.CORSOrigins) > 0 {

@@ -34,6 +34,6 @@ func (s Spans) conf() string {
 		fmt.Sprintf("access_log syslog:server=%s,nohostname,tag=%s sluice_span if=$sluice_sampled;\n", s.Address, s.Tag)
 }
 
-// traceParent is runtime/traceparent.map: every request gets the traceparent of the edge. A regular expression of a map
-// is not compared with the empty string.
+// traceParent is runtime/traceparent.map: every request gets the traceparent of the edge. It needs two entries, because
+// nginx does not compare the empty string with the regular expressions of a map.
 const traceParent = "\"\"   $sluice_span_parent;\n\"~^\" $sluice_span_parent;\n"
