@@ -44,7 +44,7 @@ type token struct {
 	line int
 }
 
-// LuaJIT compiles no more locals, and no deeper tables besides so many.
+// LuaJIT compiles at most so many locals, and beside them tables to this depth.
 const (
 	maxLocals = 200
 	maxDepth  = 40 // tables within tables
