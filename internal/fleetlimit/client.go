@@ -48,8 +48,9 @@ func keysOf(tag uint32, name string) []string {
 // beginInterval is how often Run checks whether the server has started again.
 const beginInterval = 5 * time.Second
 
-// Run makes the wait after a start of the server begin within beginInterval, also without requests of clients. It
-// returns when ctx ends. It ignores errors, because leases report them.
+// Run lets the server detect its own start within beginInterval, also without requests of clients. From then on, the
+// server waits until all earlier leases have ended. Run returns when ctx ends. It ignores errors, because leases report
+// them.
 func (c *Client) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.begin(ctx)
@@ -57,8 +58,8 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// begin leases no lane of a rule that does not exist, for each tag: the script stores the start of the server. Of a
-// cluster, one server can fail and another one start.
+// begin runs the script of a lease for no lanes of a rule that does not exist, because the script stores the time at
+// which the server has started. It does so for each tag, because the servers of a cluster start at different times.
 func (c *Client) begin(ctx context.Context) {
 	r := &Rule{interval: 1, window: 1, lanes: 1}
 	for tag := range uint32(tags) {

@@ -30,11 +30,12 @@ type Server struct {
 
 const (
 	idleTimeout = time.Minute
-	maxLine     = 8 << 10 // bytes; a return of as many segments as a bucket can have takes less than half of them
+	maxLine     = 8 << 10 // bytes; returning all segments of a full bucket takes less than half of this
 )
 
-// connsFor returns how many connections are served at a time, so that not any user of the machine can take all files of
-// the process. A worker keeps at most four idle ones, and a reload has twice the workers for a moment.
+// connsFor returns how many connections are served at a time. All users of the machine can connect, and the bound
+// keeps them from using up the file descriptors of the process. A worker keeps at most four idle connections, and
+// during a reload there are twice as many workers.
 func connsFor(workers int) int { return max(512, 16*workers) }
 
 // Serve opens the socket of a server for this number of workers. The client's clock must be Now.
