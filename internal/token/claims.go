@@ -86,7 +86,8 @@ func strictClaims(text []byte, expect Expect) (claims, error) {
 	return c, nil
 }
 
-// maxTime is the limit of times, as in lua/edge/sluice/token.lua: larger integers are not exact in floating point.
+// maxTime is the limit of times, as in lua/edge/sluice/token/claims.lua: larger integers are not exact in floating
+// point.
 const maxTime = 1 << 53
 
 // timeOf reads a time in seconds, which must be a number. If it is missing, to is not changed.
