@@ -25,8 +25,8 @@ func openAccessFile(ctx context.Context, path string) (*accessFile, error) {
 	return l, l.reopen(ctx)
 }
 
-// reopen switches to the file that now has the name. On an error it keeps the file before. It waits for the reader of a
-// pipe until ctx ends.
+// reopen switches to the file that the path names now. After an error, the previous file stays in use. It waits for the
+// reader of a pipe until ctx ends.
 func (l *accessFile) reopen(ctx context.Context) error {
 	file, err := interruptible(ctx, func() (*os.File, error) {
 		return os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
@@ -70,7 +70,7 @@ func writeTimeout(stalled bool) time.Duration {
 func (l *accessFile) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.file.Close() // O_APPEND: what was written is written
+	_ = l.file.Close() // the file has no buffer, so nothing is lost
 }
 
 // limitedWriter bounds the writes to w, such as standard output, which may block and has no deadline. A write that

@@ -28,7 +28,7 @@ type adminClient struct {
 	server, data string
 	as           string         // actor in the action log; empty: the user of this machine
 	base         string         // address, once connected
-	running      *pflag.FlagSet // flags of the command that runs; nil: it names fields of requests as the API does
+	running      *pflag.FlagSet // flags of the command that runs, for errors; nil: errors name fields of requests
 }
 
 // adminCommand makes c the parent of commands that call the admin API, with the flags of o.

@@ -102,8 +102,8 @@ func flagOf(field string, flags *pflag.FlagSet) string {
 	return field
 }
 
-// resources describes the resources in paths of the admin API: their name, the command that lists them, and, in
-// besides, a remedy for a missing one that replaces that of the detail, which names paths.
+// resources describes the resources in paths of the admin API: what is their name, and list the command that lists
+// them. besides is a remedy for a missing one. It replaces the remedy in the detail of the problem, which names paths.
 var resources = map[string]struct{ what, list, besides string }{
 	"sales": {what: "sale", list: "sluice sale list"},
 	"orders": {"order", "sluice order list",

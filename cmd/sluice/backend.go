@@ -135,7 +135,7 @@ func (f *flagSet) backend(c *cobra.Command, b *backendFlags) {
 		"admin console, http://host:port/metrics; repeatable")
 }
 
-// allowPrivate is of backends, which check the URLs of endpoints, and of the group that sends webhooks.
+// allowPrivate declares a flag of backends, which check the URLs of endpoints, and of the group that sends webhooks.
 func (f *flagSet) allowPrivate(to *[]string) {
 	value, help := f.env(envAllowPrivate, "private networks that webhooks may be sent to, such as 10.0.0.0/8; "+
 		"http:// is allowed there")

@@ -29,7 +29,7 @@ empty. Compare results of one run only.`,
   sluice bench queue --orders 200000 --svg queues.svg
   sluice bench queue --redis redis://10.0.0.9:6379/0 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p.logger() // instead of that of the Redis library
+			p.logger() // replaces the logger of the Redis library
 			status := p.status()
 			rows, err := queuebench.Run(cmd.Context(), o, status.show)
 			status.done()

@@ -16,7 +16,7 @@ func addCompletion(root *cobra.Command) {
 	if err != nil {
 		panic(err) // the command does not exist: a programming error
 	}
-	c.RunE = help            // or an unknown shell would be shown the help, and exit 0
+	c.RunE = help            // without it, the command does not check its arguments: an unknown shell would exit 0
 	c.Args, c.Long = nil, "" // see wrapArgs; the rest repeats the Short
 	examples := map[string]string{
 		"bash":       "  source <(sluice completion bash)",

@@ -50,7 +50,7 @@ func (d dataDir) open() (unlock func(), err error) {
 	}
 	lock := func(how int) error { return syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB) }
 	err = lock(syscall.LOCK_EX)
-	for try := 0; err != nil && try < 200 && lock(syscall.LOCK_SH) == nil; try++ { // use has it for a moment
+	for try := 0; err != nil && try < 200 && lock(syscall.LOCK_SH) == nil; try++ { // `use` has a shared lock briefly
 		time.Sleep(time.Millisecond)
 		err = lock(syscall.LOCK_EX)
 	}

@@ -106,7 +106,7 @@ type deadFilter struct {
 	After         string     `json:"after,omitempty"`
 }
 
-// add declares the flags of the filter. Empty ones are rejected: without one, more would be settled.
+// add declares the flags of the filter. Empty values are rejected, because the filter would select more dead letters.
 func (f *deadFilter) add(flags *flagSet) {
 	flags.StringVar(&f.Sale, "sale", "", "all of this sale, instead of single orders")
 	flags.StringVar(&f.ErrorContains, "error-contains", "", "only dead letters whose error contains this text")

@@ -18,7 +18,8 @@ import (
 	"sluice/nginx"
 )
 
-// edgeHelpers are the parts of an edge beside nginx, which needs them until it has ended. cfg names them.
+// edgeHelpers are the parts of an edge beside nginx, which needs them until it has ended. Their addresses are set in
+// cfg.
 type edgeHelpers struct {
 	cfg  *nginx.Config
 	log  *slog.Logger

@@ -104,7 +104,7 @@ func (m *problems) checkRedis(name, raw string) {
 	m.check(name, err)
 }
 
-// checkLimitRedis checks the Redis of limits. Their keys have no common slot of a cluster.
+// checkLimitRedis checks the Redis of limits. It rejects a cluster, because the keys of limits are in several slots.
 func (m *problems) checkLimitRedis(name, raw string) {
 	if redisconn.IsCluster(raw) {
 		m.add("%s: a Redis Cluster cannot count for the limit: name one Redis, or Sentinels", name)
@@ -130,8 +130,8 @@ func (m *problems) checkDatabase(name, raw string) {
 	}
 }
 
-// maxShards bounds the shards: each costs every worker a few waiting connections, and every look at the queue a round
-// trip.
+// maxShards bounds the shards: each costs every worker a few waiting connections, and each read of the queue's state a
+// round trip.
 const maxShards = 64
 
 func (f *flagSet) shards(to *int) {
@@ -164,8 +164,8 @@ type edgeFlags struct {
 	keys               *token.Keys // of TokenKeys and Secret
 }
 
-// edge declares them. keysRead states when the token keys are read again; spoken are the protocols that a certificate
-// enables.
+// edge declares the flags that both edges share. keysRead states when the token keys are read again; spoken are the
+// protocols that a certificate enables.
 func (f *flagSet) edge(to *edgeFlags, keysRead, spoken string) {
 	to.Secret = f.getenv(envSecret)
 	f.listen(&to.listen, "listen", envListen, defaultListen, "address to listen on, host:port")
@@ -226,7 +226,7 @@ func (f *flagSet) corsOrigins(to *[]string) {
 	})
 }
 
-// parseOrigin parses http://host:port or https://host, without more.
+// parseOrigin parses http://host:port or https://host, without a path, a query or a user.
 func parseOrigin(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.Trim(u.Path, "/") != "" ||
@@ -240,7 +240,8 @@ func shortSecret(secret string) error {
 	return usage("%s has %d bytes: it must hold at least %d", envSecret, len(secret), token.MinSecret)
 }
 
-// checkTokens wants a secret, valid keys, or both, and returns what verifies tokens. Keys at a URL are not fetched yet.
+// checkTokens returns the keys that verify tokens. It reports an error unless there is a secret, a source of valid
+// keys, or both. Keys at a URL are not fetched yet.
 func (m *problems) checkTokens(secret, keys string, expect token.Expect) *token.Keys {
 	switch {
 	case keys == "" && secret == "":

@@ -85,7 +85,7 @@ func (f *flagSet) str(to *string, name, env, def, help string) {
 	f.Lookup(name).DefValue = def
 }
 
-// filled rejects empty values of flags, which are usually those of a variable of a script that is not set.
+// filled rejects empty values of flags, which usually come from a variable of a script that is not set.
 func (f *flagSet) filled(names ...string) {
 	f.check(func(bad *problems) {
 		for _, name := range names {
@@ -146,7 +146,7 @@ func bounded[T cmp.Ordered](f *flagSet, value *T, name, env, kind string, least,
 	}
 	var none T
 	f.check(func(bad *problems) {
-		inside := least <= *value && (most == none || *value <= most) // not a number is not inside
+		inside := least <= *value && (most == none || *value <= most) // false for NaN
 		switch {
 		case text != "" && !f.Changed(name):
 			if invalid != nil || !inside {

@@ -193,7 +193,7 @@ func wrapArgs(c *cobra.Command) {
 		check = checkArgs
 	}
 	c.Args = func(cmd *cobra.Command, args []string) error {
-		if slices.Contains(args, "") { // of a variable of the shell that is not set
+		if slices.Contains(args, "") { // usually from a variable of the shell that is not set
 			return usage("an argument is empty: want %s", cmd.UseLine())
 		}
 		return check(cmd, args)

@@ -125,7 +125,7 @@ func (m manual) commands(c *cobra.Command) {
 	}
 }
 
-// sharedFlags names the flags of c that its subcommands take too. Without a name these are all flags of c.
+// sharedFlags names the flags of c that its subcommands take too. It returns "the flags" if these are all flags of c.
 func sharedFlags(c *cobra.Command) string {
 	if !c.LocalNonPersistentFlags().HasAvailableFlags() {
 		return "the flags"

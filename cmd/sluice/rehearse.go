@@ -28,7 +28,7 @@ type rehearseFlags struct {
 	rehearsal.Config
 	target, out            string
 	keys, kid              string
-	claims                 token.Expect // of the crowd
+	claims                 token.Expect // of the tokens of simulated buyers
 	beside, noTTY, noFiles bool
 }
 
@@ -129,7 +129,7 @@ func (o *adminClient) rehearse(ctx context.Context, f rehearseFlags, saleID stri
 func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	var err error
 	f.Buyer = sale.RehearsalBuyer
-	if most := limits.OpenFiles() - 100; most > 0 { // too few files would look like a weakness of the deployment
+	if most := limits.OpenFiles() - 100; most > 0 { // otherwise connections fail here and count as failures of the edge
 		f.Connections = min(f.Connections, most)
 	}
 	if f.Workload.Seed == 0 {

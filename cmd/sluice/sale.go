@@ -176,7 +176,7 @@ func (o *adminClient) saleRestock() *cobra.Command {
 			request := post(adminPath("sales", args[0], "restock"), map[string]int64{"add": add})
 			request.Key = cmp.Or(key, rand.Text())
 			var before, after client.AdminSale
-			if key != "" { // an error is repeated by the restock
+			if key != "" { // an error is ignored: the restock then returns it as well
 				_ = o.do(cmd.Context(), get(adminPath("sales", args[0])), &before)
 			}
 			err := o.printSale(cmd.Context(), request, &after)
@@ -226,7 +226,7 @@ func (o *adminClient) saleDescribe() *cobra.Command {
 	return c
 }
 
-// details declares the flags of what a page shows besides the facts of a sale.
+// details declares the flags of the picture and the description of a sale.
 func (f *flagSet) details(to *client.Details) {
 	var file string
 	f.StringVar(&to.Picture, "picture", "", "URL of an image for the page, https://shop.example/shoe.jpg (default: none)")

@@ -54,7 +54,7 @@ does not create it, migrate it or wait for it.`,
 				return err
 			}
 			defer closeStores()
-			_ = s.CheckRedis(cmd.Context()) // an error is repeated by the guard
+			_ = s.CheckRedis(cmd.Context()) // an error is ignored: the guard then reports it as well
 			if len(args) == 0 {
 				if args, err = s.EndedSales(cmd.Context(), before); err != nil {
 					return orInterrupted(cmd.Context(), err)

@@ -66,7 +66,7 @@ func orInterrupted(ctx context.Context, err error) error {
 const handlesHangup = "sighup"
 
 // runsUntilSignal annotates commands that run until a signal ends them: a signal during their start is no error. Its
-// value is the flag with which the command does something else.
+// value is the name of a flag with which the command ends without a signal, or "".
 const runsUntilSignal = "service"
 
 // isStopped reports whether err is that of a start that a signal has ended.
@@ -76,8 +76,9 @@ func isStopped(c *cobra.Command, err error) bool {
 }
 
 // untilHangup returns a context that SIGHUP ends too, as SIGTERM does: when its terminal is closed, a process finishes
-// its work. It leaves the signal to commands that handle it, and ignored if the process was started so, as nohup does.
-// A command that runs until a signal continues when the reader of its output ends: it ignores SIGPIPE.
+// its work. It changes nothing for commands that handle SIGHUP themselves, and if the process was started with SIGHUP
+// ignored, as nohup does. A command that runs until a signal ignores SIGPIPE: it continues when the reader of its
+// output ends.
 func untilHangup(ctx context.Context, root *cobra.Command, args []string) (context.Context, context.CancelFunc) {
 	c, _, err := root.Find(args)
 	if _, serves := c.Annotations[runsUntilSignal]; serves {

@@ -69,8 +69,8 @@ func (s *status) show(line string) {
 }
 
 // overwrite prints lines on a terminal in place of those before. A narrow terminal truncates them, because the next
-// call would not find the beginning of a wrapped one. The last character of a truncated line is in the last column: a
-// space.
+// call would not find the beginning of a wrapped one. Each line ends in a space, because a terminal shows the last
+// character of a truncated line in the last column.
 func (s *status) overwrite(lines ...string) {
 	up := ""
 	if s.lines > 1 {

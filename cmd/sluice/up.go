@@ -64,7 +64,8 @@ SIGKILL loses none of them. Admin commands and "sluice token" read the addresses
 		} else if flags.cfg.Replicas > 0 {
 			bad.add("--redis-wait %d: the embedded Redis has no replicas; name a real one with --redis", flags.cfg.Replicas)
 		} else if strings.HasPrefix(flags.stores.Database, "postgres") {
-			// The embedded Redis begins empty. In a database of other processes, it and their Redis would be rebuilt in turn.
+			// The embedded Redis begins empty. If other processes use the database with another Redis, both would be rebuilt
+			// in turn.
 			bad.add("--database postgres://...: name a Redis with --redis; the embedded one is for SQLite only")
 		}
 		if flags.stores.Database != "" {
@@ -103,7 +104,7 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 		return err
 	}
 	defer admin.Close()
-	backend, err := listen(ctx, "listen", "127.0.0.1:0") // of the gateway's connections
+	backend, err := listen(ctx, "listen", "127.0.0.1:0") // for the connections of the gateway
 	if err != nil {
 		return err
 	}
@@ -232,8 +233,8 @@ func (f upFlags) gatewayConfig(backend net.Addr) gateway.Config {
 	}
 }
 
-// workStages are the worker and the consumer groups, which give each other no work. The worker of an embedded Redis
-// stops when its queue is empty, because the queue ends with the process.
+// workStages are the worker and the consumer groups. They stop together, after the sources of their work. The worker of
+// an embedded Redis stops when its queue is empty, because the queue ends with the process.
 func workStages(
 	s *assemble.Stores, work assemble.WorkerConfig, groups assemble.GroupConfig, own ownStores, log *slog.Logger,
 ) []assemble.Stage {

@@ -16,12 +16,13 @@ import (
 
 var errStarting = httpserver.NewProblem(problem.Unavailable, "The service is starting. Please try again.")
 
-// startGrace is how long requests wait for the start before they get 503. A usual start is shorter, and is not delayed
-// by the end of another server.
+// startGrace is how long requests wait for the start before they get 503. A usual start is shorter: then the server
+// that answers 503 is not started, and its end does not delay the start.
 const startGrace = 300 * time.Millisecond
 
 // answerStarting answers requests at TCP listeners with 503, except /healthz, from startGrace on until stop is called.
-// Then the listeners can serve. Without it, clients would wait as long as the stores are not available.
+// After stop, another server can use the listeners. Without answerStarting, clients would wait until the stores are
+// available.
 func answerStarting(ctx context.Context, log *slog.Logger, at ...net.Listener) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup

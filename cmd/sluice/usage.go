@@ -149,8 +149,8 @@ func nearestFlag(c *cobra.Command, name string) string {
 	return nearest
 }
 
-// nearestCommands returns the subcommands of c that resemble name, begin with it, or are to be suggested for it. If
-// there are none, it returns those below them that have this name, unless they are many.
+// nearestCommands returns the subcommands of c that resemble name, begin with it, or have it in SuggestFor. If there
+// are none, it returns the commands one level below that have this name, if there are at most three.
 func nearestCommands(c *cobra.Command, name string) (near []string) {
 	name = strings.ToLower(name)
 	var below []string
