@@ -116,7 +116,8 @@ func (t *Table) lock(now Instant, checks []Check) (locked uint64) {
 		s := &t.shards[bits.TrailingZeros64(rest)]
 		s.mu.Lock()
 		s.now = max(s.now, now)
-		// Evict before buckets are looked up, so that none of them is evicted for another. Evict handles emptier shards.
+		// Buckets are evicted before any is looked up, so that no bucket of this call is evicted for another one. Evict
+		// handles shards that are emptier.
 		if len(s.buckets) > t.shardCapacity/2 {
 			for range len(checks) + 1 {
 				s.evict()
