@@ -68,7 +68,8 @@ func (r *reader) flag(t value, name string, otherwise bool) bool {
 	return otherwise
 }
 
-// choice returns a string that must be one of choices; an empty default means that the field is required.
+// choice returns a string that must be one of choices, or otherwise if the field is missing. If otherwise is empty, the
+// field is required.
 func (r *reader) choice(t value, name, otherwise string, choices ...string) string {
 	s, ok := typed[string](r, t, name, quoted(choices))
 	if !ok {

@@ -67,7 +67,7 @@ type Rule struct {
 	Mode    Mode
 	OnError OnError
 
-	// Fleet is scope = "fleet": all edges share the rate, instead of one that each edge has for itself.
+	// Fleet is scope = "fleet": all edges share the rate. Otherwise each edge has its own buckets.
 	Fleet bool
 
 	IPv6Prefix int // of a rule ByIP: bits of an IPv6 address that are one client, 64, 56 or 48; otherwise 0

@@ -121,7 +121,8 @@ func setsAddress(entry *crossplane.Directive) bool { return isAddress(lastOf(ent
 // maxMaps bounds the maps that are read for one variable, which may form a cycle.
 const maxMaps = 10
 
-// usual returns the value of a variable for requests that no map and no geo block distinguishes.
+// usual returns the value of a variable for the usual request: a map or geo block sets its default value, or the value
+// for the usual value of its own variable.
 func (n *nginxConfig) usual(variable string, most int) string {
 	source := n.byMap[variable]
 	if source == nil || most == 0 {
