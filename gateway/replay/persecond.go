@@ -49,5 +49,6 @@ func (p *perSecond) percentiles() Percentiles {
 	return Percentiles{P50: at(50), P90: at(90), P99: at(99), Max: at(100)}
 }
 
-// nearestRank returns the index, in n sorted values, of the least one that is not exceeded by this percentage of them.
+// nearestRank returns the index, in n sorted values, of a percentile: the least value that at least this percentage of
+// them do not exceed.
 func nearestRank(n, percent int64) int64 { return max((n*percent+99)/100-1, 0) }
