@@ -31,7 +31,7 @@ type Keys struct {
 type Options struct {
 	Now func() time.Time // default time.Now
 	Expect
-	Cache int // tokens to cache, a power of two; default: 16,384, and none of those signed with a secret
+	Cache int // tokens to cache, a power of two; default: 16,384, without tokens that are signed with a secret
 
 	Transport http.RoundTripper // for a URL; default: one with the certificates and the proxy of the environment
 }
