@@ -80,7 +80,7 @@ local function hex(text)
   return (gsub(text, ".", function(c) return ("%02x"):format(byte(c)) end))
 end
 
--- lease(rule, client, key, lanes, slots) -> whether Redis has answered. It yields.
+-- lease(rule, client, key, lanes, slots) -> whether Redis has answered and the bucket has the answer. It yields.
 local function lease(rule, client, key, lanes, slots)
   local answer = call(("lease %s%s %d %d\n"):format(rule.fleet_line, hex(client), lanes, slots))
   answer = answer and bucket.parse(answer)

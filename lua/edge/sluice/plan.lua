@@ -102,8 +102,8 @@ function _M.new(policy)
   return plans
 end
 
--- Plans that are cached by path, for each method. A shop has few paths; when a client makes up others, the cache starts
--- again.
+-- Plans that are cached by path, for each method. A shop has fewer paths. When a client requests many others, the cache
+-- is emptied.
 local MEMOS = 256
 
 local function learn(tree, path)

@@ -185,8 +185,8 @@ local function set_network(rule, t, at, wrong)
   end
 end
 
--- The least time that the burst of a rule of the fleet has at its rate (us): in a shorter one edges could not use what
--- they lease.
+-- The minimum of burst / rate of a rule of the fleet (us). It is the time in which an edge may spend a slot: in a
+-- shorter one, edges could not use what they lease.
 local MIN_FLEET_WINDOW = 10000
 
 -- check_fleet(rule, at, wrong): reports fields that rules of the fleet cannot have
@@ -244,7 +244,7 @@ local function complete(rule)
   rule.allowed, rule.failed = "allow " .. rule.name, "error " .. rule.name
   rule.denied = (rule.shadow and "shadow " or "deny ") .. rule.name
   -- The prefix of its buckets contains the key (its first letter: a long prefix takes memory), the rate, which is the
-  -- unit of their state, and the networks that it counts: with others a rule starts with empty buckets.
+  -- unit of their state, and the networks that it counts. If one of these changes, the rule starts with empty buckets.
   rule.prefix = (rule.shadow and "shadow:" or "") .. rule.name .. ":" .. rule.key:sub(1, 1) .. rule.rate .. ":"
     .. (rule.network and rule.network .. ":" or "")
 end

@@ -2,9 +2,9 @@
 -- accepted orders may be repeated to other buyers once there is a list that is complete for n orders.
 --
 -- A list is kept once in the shared dict, and once in each worker that uses it: a lookup copies nothing. With it the
--- worker keeps a table of bits, one for the upper bits of each sum: most buyers who hold nothing find theirs unset.
--- That is four bytes a holder in the dict and six to eight in each worker: a million holders, with four workers, take
--- 28 MB.
+-- worker keeps a table of bits, in which the upper bits of each sum set one: the bit of most other buyers is not set,
+-- so their sums are not searched. That is four bytes a holder in the dict and six to eight in each worker: a million
+-- holders, with four workers, take 28 MB.
 
 local bit = require "bit"
 local clock = require "sluice.clock"
