@@ -40,7 +40,7 @@ local SHARED, ROBUST = 1, 1
 local EBUSY, ETIMEDOUT, EOWNERDEAD = 16, 110, 130 -- Linux, glibc and musl
 local REMOVE, REALTIME = 9, 0 -- Linux
 
--- A waiter tries SPINS times, then sleeps until it has the lock, for at most WAIT. As in limit/lock.lua, a worker that
+-- A waiter tries SPINS times, then sleeps until it has the lock, for at most WAIT. As in limit/lock.lua, a worker
 -- whose wait has timed out does not sleep again until it has had the lock, or until REST has passed.
 local SPINS = 200
 local WAIT = 500000 -- us
