@@ -58,8 +58,8 @@ type Journal struct {
 	opened time.Time
 	torn   bool // a partial write could not be truncated; the next write starts a new segment
 	failed bool
-	// lost is the number of the last write before a failed fsync. Writes up to it may be missing on the disk: Linux drops
-	// them, and reports success at the next fsync.
+	// lost is the number of the last write before a failed fsync. Writes up to it may be missing on the disk: after a
+	// failed fsync, Linux drops the unwritten data, and the next fsync succeeds.
 	lost     int64
 	trimFrom int64         // the segment at which the next Trim begins; 0: the first
 	trimTime time.Duration // the time after which a Trim begins no further segment
@@ -224,7 +224,8 @@ func (j *Journal) startSegment() error {
 	// The directory entry must survive a loss of power too.
 	if err := syncDir(j.root); err != nil {
 		f.Close()
-		_ = os.Remove(f.Name()) // the next call creates it again: a second fsync can report success without effect
+		// The next call creates the file again. Another fsync for this file could succeed although its name is lost.
+		_ = os.Remove(f.Name())
 		return err
 	}
 	if j.file != nil {
@@ -235,7 +236,7 @@ func (j *Journal) startSegment() error {
 }
 
 // Append appends accepted orders in one write. With Always it waits until they are on disk; concurrent calls share an
-// fsync. After an error the journal does not have the orders, and Redis has them.
+// fsync. After an error the journal may lack the orders; Redis has them.
 func (j *Journal) Append(orders ...sale.Order) error {
 	_, err := j.append(orders)
 	return err
@@ -293,7 +294,7 @@ func (j *Journal) write(b []byte) (turn int64, err error) {
 	}
 	n, err := j.file.Write(b)
 	if err != nil {
-		// Truncate a partial write, or each failure on a full disk would leave a segment.
+		// Truncate a partial write. Otherwise each failure on a full disk would start a new segment.
 		j.torn = n > 0 && j.file.Truncate(j.size) != nil
 		return 0, err
 	}
@@ -302,11 +303,11 @@ func (j *Journal) write(b []byte) (turn int64, err error) {
 	return j.written, nil
 }
 
-// errLost is the error of writes that a failed fsync included.
+// errLost is the error of writes that were not on disk before a failed fsync.
 var errLost = errors.New("an fsync failed before, and the disk may lack the write")
 
 // sync returns when the write with this number is on disk. During an fsync other calls wait, and the next fsync covers
-// them. After a failed fsync, it returns errLost for all writes until then.
+// them. After a failed fsync, it returns errLost for all writes that preceded the failure.
 func (j *Journal) sync(turn int64) error {
 	j.syncing.Lock()
 	defer j.syncing.Unlock()
@@ -325,7 +326,7 @@ func (j *Journal) sync(turn int64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
-	case err != nil && !errors.Is(err, os.ErrClosed): // startSegment has synced earlier segments
+	case err != nil && !errors.Is(err, os.ErrClosed): // startSegment has synced a file before it closes it
 		j.lost = j.written
 		return err
 	case turn <= j.lost:

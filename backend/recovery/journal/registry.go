@@ -19,12 +19,13 @@ func NewRegistry(db *store.DB) *Registry { return &Registry{db} }
 type Status struct {
 	ID         string
 	Generation int64         // the latest generation of Redis in which the journal's orders have been restored
-	Restoring  int64         // the generation in which they are being restored; 0: none. Generation is 0 then
+	Restoring  int64         // the generation in which they are being restored, while Generation is 0; 0 if they are not
 	Silent     time.Duration // since its last heartbeat, by the database's clock
 }
 
-// Heartbeat records that the backend of a journal is alive, its shard, and the generation of Redis in which its orders
-// have been restored; or the negative of the generation in which they are being restored; or 0 if they are neither.
+// Heartbeat records that the backend of a journal is alive, the shard of the journal, and the state of its orders.
+// generation is the generation of Redis in which they have been restored, the negative of the generation in which they
+// are being restored, or 0 if neither is the case.
 func (r *Registry) Heartbeat(ctx context.Context, id string, shard int, generation int64) error {
 	now := r.db.Dialect().Now
 	_, err := store.UpdateRows(ctx, r.db, "journal: heartbeat", "INSERT INTO journals (id, shard, generation, seen_at)"+

@@ -47,7 +47,8 @@ const (
 	rowsPerQuery = 5000
 	// maxStragglers bounds the orders that are copied to the current segment so that an older one can be deleted.
 	maxStragglers = 1000
-	// maxKept is the number of segments with more such orders after which a Trim ends. The next one continues there.
+	// maxKept is the number of segments with more than maxStragglers orders that are not rows after which a Trim ends. The
+	// next one continues there.
 	maxKept = 3
 	// maxTrim is the time after which a Trim begins no further segment, except in tests.
 	maxTrim = time.Second
@@ -89,10 +90,11 @@ func (j *Journal) readSegment(n int64, each func(sale.Order)) (int, error) {
 }
 
 // Trim deletes segments without queued orders, oldest first, so the size of the journal follows the length of the
-// queue. It copies a few stragglers, such as dead letters, to the current segment. A segment that cannot be read stays,
-// and so does one with many stragglers. Trim ends after three of those, so that a long queue costs few queries,
-// or after a second, so that its caller notices a rebuild. The next call continues. It returns file errors, or an error
-// that wraps sale.ErrUnavailable.
+// queue. If a segment has at most maxStragglers orders that are not rows, such as dead letters, Trim copies them to the
+// current segment before it deletes the old one. A segment with more of them stays, and so does one that cannot be
+// read. Trim ends after three segments with more of them, so that a long queue costs few queries, or after a second, so
+// that its caller notices a rebuild. The next call continues. It returns file errors, or an error that wraps
+// sale.ErrUnavailable.
 func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 	j.mu.Lock()
 	if j.file != nil && j.size > 0 && time.Since(j.opened) > maxSegmentAge {
@@ -145,8 +147,9 @@ func (j *Journal) Trim(ctx context.Context, store TrimStore) error {
 	return nil
 }
 
-// missing returns the orders of a segment that SQL has no record of: all of them, or more than maxStragglers. It holds
-// few orders in memory at a time. unread is the error of a segment that cannot be read; err is that of SQL.
+// missing returns the orders of a segment that SQL has no record of, without those of archived sales and removed
+// rehearsals. When it has found more than maxStragglers, it does not look for others. It holds few orders in memory at
+// a time. unread is the error of a segment that cannot be read; err is that of SQL.
 func (j *Journal) missing(ctx context.Context, n int64, store TrimStore) (missing []sale.Order, unread, err error) {
 	part := make([]sale.Order, 0, rowsPerQuery)
 	check := func() {
@@ -176,7 +179,7 @@ func (j *Journal) trimSegment(n int64, stragglers []sale.Order) (gone bool, err 
 	if len(stragglers) > 0 {
 		turn, err := j.append(stragglers)
 		if err == nil {
-			err = j.sync(turn) // not flush: a later write can be on disk without this one
+			err = j.sync(turn) // not flush, which succeeds if a later write is on disk, even if this one is lost
 		}
 		if err != nil {
 			return false, err
