@@ -14,19 +14,19 @@ var (
 	ErrBusy error = stateError("a rebuild or a move of the shard is in progress: try again when it has ended")
 	// ErrFenced reports that a later rebuild or move of the shard has begun, or that Redis was emptied.
 	ErrFenced error = stateError("another rebuild or move of the shard has begun")
-	// ErrForeign reports that the data has begun to belong to another deployment since its owner was checked.
+	// ErrForeign reports that another deployment has taken over the data since its owner was checked.
 	ErrForeign error = stateError("the data in Redis belongs to another deployment")
 )
 
-// stateError does not wrap sale.ErrUnavailable: its callers add the text of that, and go-redis returns the wrapped
-// error in place of the error of a new connection.
+// stateError matches sale.ErrUnavailable but does not wrap it. Callers add the text of sale.ErrUnavailable, which would
+// then be in the message twice. If OnConnect returned a wrapped error, go-redis would return only the inner one.
 type stateError string
 
 func (e stateError) Error() string      { return string(e) }
 func (stateError) Is(target error) bool { return target == sale.ErrUnavailable }
 
-// ScriptError returns the error of a script of a rebuild or a move, which returns "ok", or the state in which it
-// changes nothing.
+// ScriptError returns the error for the result of a script of a rebuild or a move: nil for "ok". Any other result is
+// the state of the shard because of which the script has changed nothing.
 func ScriptError(script, result string, err error) error {
 	switch {
 	case err != nil:

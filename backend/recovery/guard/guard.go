@@ -52,7 +52,7 @@ type Config struct {
 	Server *redisconn.Server // required
 	Space  keyspace.Space
 	// Deployment is the id in SQL; 0 if it is not known yet, and then a check reads it. Data of another deployment is not
-	// verified; while the id is not known, the guard compares nothing.
+	// verified. While the id is not known, the guard does not compare deployments.
 	Deployment int64
 	Identify   Identify           // nil: RunID
 	Log        *slog.Logger       // slog.Default() if nil
@@ -65,7 +65,7 @@ type Config struct {
 type Guard struct {
 	server   *redisconn.Server
 	shard    keyspace.Shard
-	shards   int // of all processes
+	shards   int // number of shards, which is the same in all processes
 	identify Identify
 	client   redisconn.Client // guarded
 	raw      redisconn.Client
@@ -78,8 +78,8 @@ type Guard struct {
 	generation    atomic.Int64 // of the last verified observation; 0 if none
 	minGeneration atomic.Int64 // highest generation seen in SQL
 	deployment    atomic.Int64 // id in SQL; 0 if not known
-	owned         atomic.Bool  // by the last check: the deployment is known, and has the data, or Redis is empty
-	foreign       atomic.Bool  // by the last check: another deployment has the data, or one with other shards
+	owned         atomic.Bool  // by the last check: the deployment is known, and it owns the data or Redis is empty
+	foreign       atomic.Bool  // by the last check: another deployment owns the data, or the number of shards differs
 	changed       loop.Wake    // wakes Run after block
 
 	rebuilds loop.Wake // see Rebuilds
@@ -146,7 +146,8 @@ func (g *Guard) Verified() (reason string, ok bool) {
 }
 
 // CheckNow reports whether the data is verified, by a check that begins after the call. Concurrent calls share a check,
-// also one that fails. It is for missing data: Redis may have been emptied since the last heartbeat.
+// also one that fails. Callers use it when data is missing, because Redis may have been emptied since the last
+// heartbeat.
 func (g *Guard) CheckNow(ctx context.Context, sql Generations) bool {
 	called := time.Now()
 	g.checkMu.Lock()
@@ -237,7 +238,7 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	g.foreign.Store(foreign)
 	g.owned.Store(!foreign && owner.Deployment != 0)
 	generation, reason := o.verified(g.minGeneration.Load(), owner)
-	if known && inSQL < generation { // unless a rebuild has ended since, as a second reading of SQL shows
+	if known && inSQL < generation { // a rebuild may have ended since SQL was read, so SQL is read again
 		if inSQL, known = g.readSQL(ctx, sql); known && inSQL < generation {
 			reason = fmt.Sprintf("the data is of generation %d, and the database of generation %d: it is older than the data",
 				generation, inSQL)
@@ -254,9 +255,9 @@ func (g *Guard) Check(ctx context.Context, sql Generations) error {
 	return nil
 }
 
-// readSQL returns the generation in SQL. It is not known while SQL is unavailable or slow: purchases depend on Redis
-// alone then. A reading that takes longer than sqlWait continues, for the next check. A guard that does not know its
-// deployment waits for it.
+// readSQL returns the generation in SQL. known is false while SQL is unavailable or slow: purchases depend on Redis
+// alone then. A query that takes longer than sqlWait continues in the background, and later checks use its result. A
+// guard that does not know its deployment waits for the query.
 func (g *Guard) readSQL(ctx context.Context, sql Generations) (generation int64, known bool) {
 	read := make(chan int64, 1) // closed without a value after an error
 	go func() {
@@ -333,7 +334,7 @@ func (g *Guard) Run(ctx context.Context, sql Generations, rebuild func(context.C
 			g.noteRebuild(ctx, rebuild(ctx))
 			_ = g.Check(ctx, sql)
 		}
-		select { // a signal until now is not needed: commands are blocked then, and the next check is soon
+		select { // drop a wake-up that came during the check: if commands are blocked, the next check is soon anyway
 		case <-g.changed:
 		default:
 		}

@@ -29,13 +29,13 @@ func parseRecord(fields map[string]string) record {
 	number := func(name string) int64 {
 		n, err := strconv.ParseInt(fields[name], 10, 64)
 		if err != nil {
-			return 0 // missing or malformed, which no verified data is
+			return 0 // missing or malformed; a verified shard has a valid number
 		}
 		return n
 	}
 	deployment := number("deployment")
 	if strconv.FormatInt(deployment, 10) != fields["deployment"] {
-		deployment = 0 // scripts compare the text
+		deployment = 0 // not in canonical form, which scripts do not accept because they compare the text
 	}
 	return record{
 		RunID: fields["run_id"], Generation: number("generation"), Fence: number("fence"),
@@ -56,9 +56,9 @@ func readRecord(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (rec
 // SameData.
 type Identify func(ctx context.Context, c redis.Cmdable) (string, error)
 
-// RunID returns the run_id of a Redis server, which it chooses at random when it starts. A replica, and a server that
-// was promoted, may have the data of the server that it follows or followed, so a dot and the replication id of that
-// one (master_replid2) follow.
+// RunID returns the run_id of a Redis server, which the server chooses at random when it starts. A replica or a
+// promoted server may have the data of the server that it follows or has followed. For these, a dot and the replication
+// id of that server (master_replid2 after the promotion) are appended.
 func RunID(ctx context.Context, c redis.Cmdable) (string, error) {
 	var info, replication *redis.InfoCmd
 	if _, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -81,8 +81,10 @@ func RunID(ctx context.Context, c redis.Cmdable) (string, error) {
 	return id, nil
 }
 
-// SameData reports whether the server with the id now still had its own data, and not that of a server that it has
-// followed, since it had the id then. A server without replicas clears its master_replid2 (repl-backlog-ttl).
+// SameData reports whether a server has kept its own data between two readings of its id (RunID): then is the earlier
+// id, now the later one. It returns false if the server has restarted, or has followed another server in between and
+// may have the data of that one. The part after the dot may be missing in now, because a server without replicas clears
+// its master_replid2 (repl-backlog-ttl).
 func SameData(then, now string) bool {
 	run, _, _ := strings.Cut(then, ".")
 	return now == then || now == run
@@ -158,8 +160,8 @@ type Owner struct {
 	Shards     int
 }
 
-// check returns a *ShardsError or a *DeploymentError if the data has another owner, or none that is recorded. An empty
-// Redis belongs to every deployment.
+// check returns a *ShardsError or a *DeploymentError if the data has another owner or no recorded one. An empty Redis
+// belongs to every deployment.
 func (r record) check(owner Owner) error {
 	switch {
 	case r.Shards != 0 && r.Shards != int64(owner.Shards):
@@ -179,8 +181,8 @@ func NewestFence(ctx context.Context, c redis.Cmdable, shard keyspace.Shard) (in
 	return max(r.Fence, r.Generation, r.Swapped), nil
 }
 
-// CheckOwner returns a *ShardsError or a *DeploymentError if the data of a shard has another owner, or none that is
-// recorded. It returns nil for an empty Redis. Other errors wrap sale.ErrUnavailable.
+// CheckOwner returns a *ShardsError or a *DeploymentError if the data of a shard has another owner or no recorded one.
+// It returns nil for an empty Redis. Other errors wrap sale.ErrUnavailable.
 func CheckOwner(ctx context.Context, c redis.Cmdable, shard keyspace.Shard, owner Owner) error {
 	r, err := readRecord(ctx, c, shard)
 	if err != nil {

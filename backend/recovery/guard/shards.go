@@ -67,8 +67,9 @@ func (s *Shards) find(key string) clients {
 	return common
 }
 
-// owned reports whether the last checks found shards of this deployment, and none of another one. It decides about the
-// keys of no shard: events do not depend on the stock, so a rebuild does not block them.
+// owned reports whether the last checks found at least one shard of this deployment, and none of another one. It
+// decides whether commands for keys outside the shards are allowed. These keys, such as those of events, do not depend
+// on the stock, so a rebuild does not block them.
 func (s *Shards) owned() bool {
 	found := false
 	for _, g := range s.guards {
@@ -87,8 +88,9 @@ func (s *Shards) Server() *redisconn.Server { return s.cfg.Server }
 func (s *Shards) Of(shard keyspace.Shard) *Guard { return s.guards[shard] }
 
 // Client returns a client for the keys of all shards. Commands to a shard fail with ErrUnverified while its data is not
-// verified. Other commands fail with it until a check has found a shard of this deployment, and while one belongs to
-// another deployment. With more than one shard or a cluster, it is a client of redisconn.Route.
+// verified. Commands for other keys fail with ErrUnverified until a check has found a shard of this deployment, and
+// while any shard belongs to another deployment. With more than one shard or a cluster, the client is that of
+// redisconn.Route.
 func (s *Shards) Client() redisconn.Client { return s.client }
 
 // Raw returns a client for the keys of all shards that is not guarded; see Guard.Raw.
