@@ -29,7 +29,7 @@ func (j *job) countSales(ctx context.Context) error {
 // of the orders that are counted concurrently are in memory.
 const (
 	concurrentSales  = 3
-	concurrentOrders = 100_000 // of sales with more orders each is alone
+	concurrentOrders = 100_000 // a sale with more orders is counted alone
 )
 
 // eachSale calls do for all sales, for small ones concurrently: each costs several round trips.
@@ -87,8 +87,8 @@ func (j *job) countRows(ctx context.Context, c *saleCount) error {
 	return g.Wait()
 }
 
-// countLetters adds the dead letters. The letter of a row holds no unit. That of a cancelled or dropped order is
-// deleted.
+// countLetters adds the dead letters. A letter holds no unit if its order is a row. The letter of a cancelled or
+// dropped order is deleted, and so is a letter without a unit if its order is a row.
 func (j *job) countLetters(ctx context.Context, c *saleCount) error {
 	rows := map[sale.OrderID]sale.Status{}
 	for part := range slices.Chunk(c.letters, readChunk) {
@@ -203,7 +203,7 @@ func (j *job) writeSlots(ctx context.Context, c *saleCount, found map[string]key
 	return err
 }
 
-// writeLetters deletes the letters of settled orders and adds letters of orders without a unit or slot.
+// writeLetters deletes the letters that the count has removed, and adds letters for orders without a unit or slot.
 func (j *job) writeLetters(ctx context.Context) error {
 	dead := j.shard.Dead()
 	for _, c := range j.sales {

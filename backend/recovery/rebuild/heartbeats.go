@@ -55,7 +55,8 @@ func (h *heartbeats) report(state int64) {
 }
 
 // Restored returns the generation of Redis in which the orders of the journal have been restored. It is not positive
-// before, during a restoration, and after a file error. Orders that are recorded late are restored after it.
+// before and during a restoration, and after a file error. It can be positive while orders that were recorded late wait
+// for the next restoration.
 func (h *heartbeats) Restored() int64 { return h.state.Load() }
 
 // Heartbeat stores in SQL that the journal is alive, and whether its orders are restored; see
@@ -68,7 +69,8 @@ func (h *heartbeats) Heartbeat(ctx context.Context) error {
 	defer h.mu.Unlock()
 	trouble := err != nil && ctx.Err() == nil || now.Sub(begun) > heartbeatInterval
 	if err == nil {
-		// After a gap, another heartbeat may still hang, as those of a backend that is silent for longer than alive.
+		// A long gap between two stored heartbeats also shows trouble. Heartbeats of other backends may still hang, so these
+		// backends may seem silent for longer than alive.
 		trouble = trouble || now.Sub(h.stored) > alive-heartbeatInterval
 		h.stored = now
 	}
@@ -98,8 +100,8 @@ func (h *heartbeats) sinceOutage() time.Duration {
 }
 
 // awaits returns whether a rebuild waits for a journal, and whether the orders of the journal are being restored. While
-// the database cannot be written, the reports in it are old: that of a journal of this process is not used, and that of
-// another one counts for maxStalled.
+// SQL cannot be written, the states in SQL are old. Therefore the state of a journal of this process is read from
+// memory, and another journal counts as being restored for at most maxStalled after its last heartbeat.
 func (w JournalWriters) awaits(shard keyspace.Shard, s journal.Status, fence int64) (waits, restores bool) {
 	if w != nil && w[shard].journal == s.ID {
 		state := w[shard].Restored()
@@ -109,9 +111,10 @@ func (w JournalWriters) awaits(shard keyspace.Shard, s journal.Status, fence int
 	return waits, waits && s.Restoring == fence && s.Silent <= maxStalled
 }
 
-// silent reports whether the backend of a journal has stopped, by its heartbeats. During and after an outage of SQL
-// those of all backends are late, as those of this process show. After a power failure all backends start together,
-// unless this process is the only one, with a Redis of its own.
+// silent reports whether the backend of a journal has stopped: its last heartbeat is older than alive. It returns false
+// if this process started, or had trouble with its own heartbeats, within the last 6 s: after an outage of SQL or a
+// power failure, the heartbeats of all backends are late. This exception does not apply with OnlyCopy, because then
+// this process is the only backend.
 func (w JournalWriters) silent(shard keyspace.Shard, s journal.Status) bool {
 	return s.Silent > alive && (w == nil || w[shard].cfg.OnlyCopy || w[shard].sinceOutage() >= alive)
 }

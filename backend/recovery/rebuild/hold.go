@@ -17,8 +17,9 @@ import (
 )
 
 // Hold holds a shard on one server for a rebuild or a move: its queue stops, nothing can be bought from its sales, and
-// new connections are not trusted. Its scripts have a fence; if a later rebuild or move has begun, they change nothing
-// and return guard.ErrFenced. Each call may be repeated. If a process ends before Finish, a backend rebuilds the shard.
+// guards reject new connections. Its scripts have a fence; if a later rebuild or move has begun, they change nothing,
+// and the methods return guard.ErrFenced. Each call may be repeated. If a process ends before Finish, a backend
+// rebuilds the shard.
 type Hold struct {
 	client redisconn.Client // connects to one server
 	shard  keyspace.Shard
@@ -31,7 +32,8 @@ func NewHold(client redisconn.Client, shard keyspace.Shard, owner guard.Owner, f
 	return Hold{client, shard, owner, fence}
 }
 
-// errTakenOver reports that a rebuild has begun, and that processes of a former owner may not have noticed yet.
+// errTakenOver reports that Begin has succeeded, and that processes of the former owner of the data may not have
+// noticed the takeover yet.
 var errTakenOver = errors.New("the data was taken over from another deployment")
 
 // Begin holds the shard, which makes its data that of the owner. No sale is added to the shard or removed from it any
@@ -44,7 +46,7 @@ func (h Hold) Begin(ctx context.Context, verified, from string) error {
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return sale.Unavailable(err)
 		}
-		if guard.SameData(recorded, verified) { // a repeated call finds none, and the script accepts it
+		if guard.SameData(recorded, verified) { // false in a repeated call, which the script accepts without a run_id
 			verified = recorded // the script compares the text
 		}
 	}
@@ -83,8 +85,8 @@ func (h Hold) Resume(ctx context.Context, sales []sale.Sale) error {
 	return h.call(ctx, "resume_sales", keys, args...)
 }
 
-// SkipOrderNumbers prevents order numbers from being allocated twice: backends hold blocks that this server may not
-// know.
+// SkipOrderNumbers prevents order numbers from being allocated twice: backends may have leased blocks of numbers that
+// are not recorded on this server.
 func (h Hold) SkipOrderNumbers(ctx context.Context) error {
 	space := keyspace.Space{Shards: h.owner.Shards}
 	return admission.NewSequencer(h.client, space, nil).StartGeneration(ctx, h.shard, h.fence)
@@ -107,5 +109,6 @@ func (h Hold) call(ctx context.Context, script string, keys []string, args ...an
 // mark identifies the hold to the scripts.
 func (h Hold) mark() string { return mark(h.fence, h.owner.Deployment) }
 
-// mark is what scripts compare with the guard of a shard: deployments number their rebuilds independently.
+// mark returns the fence and the deployment of a rebuild, which scripts compare with the guard of a shard. The fence
+// alone does not identify it, because each deployment numbers its rebuilds independently.
 func mark(fence, deployment int64) string { return fmt.Sprintf("%d %d", fence, deployment) }

@@ -83,7 +83,8 @@ func (j *job) begin(ctx context.Context) error {
 		return err
 	}
 	j.cfg.Changed(ctx, j.shard)
-	if takenOver || j.from != "" { // the data may have been deleted since its owner was read
+	// If the data was deleted after its owner was read, Begin does not report the takeover, but from is set.
+	if takenOver || j.from != "" {
 		return awaitFormerOwner(ctx)
 	}
 	return nil
@@ -128,8 +129,8 @@ func (j *job) suspendSales(ctx context.Context) error {
 	return j.beginCounts(ctx)
 }
 
-// beginCounts reads the sales to rebuild from SQL, again: one that was paused before it was suspended must not be
-// resumed.
+// beginCounts reads the sales to rebuild from SQL a second time: a sale may have been paused between the first reading
+// and Suspend, and must not be resumed.
 func (j *job) beginCounts(ctx context.Context) error {
 	inSQL, err := j.summaries(ctx)
 	if err != nil {
@@ -148,8 +149,9 @@ func (j *job) beginCounts(ctx context.Context) error {
 	return j.claimSegments(ctx)
 }
 
-// noteNotInSQL sets notInSQL to the sales of Redis that SQL does not have. A sale may have been created since inSQL was
-// read. A rehearsal that is being removed is no longer in SQL, and is not noted.
+// noteNotInSQL sets notInSQL to the sales of Redis that SQL does not have. It looks for each of them in SQL again,
+// because it may have been created since inSQL was read. Rehearsals are left out: one that is being removed is still in
+// Redis and no longer in SQL.
 func (j *job) noteNotInSQL(ctx context.Context, inRedis []string, inSQL []store.SaleSummary) error {
 	for _, id := range inRedis {
 		if sale.IsRehearsal(id) || slices.ContainsFunc(inSQL, func(s store.SaleSummary) bool { return s.ID == id }) {
@@ -177,13 +179,14 @@ func (j *job) summaries(ctx context.Context) ([]store.SaleSummary, error) {
 // warnEvery is how often a rebuild names the journals for which it waits.
 const warnEvery = 5 * time.Second
 
-// awaitJournals waits until the running backends have restored the orders of their journals. While one restores them,
-// the wait has no bound: a long journal takes longer, and units of its orders could be sold meanwhile. See awaits.
+// awaitJournals waits until the running backends have restored the orders of their journals. While a backend restores
+// its journal, the wait has no bound: without the wait, units of the orders that are not restored yet could be sold
+// again. See awaits.
 func (j *job) awaitJournals(ctx context.Context) error {
 	deadline := time.Now().Add(j.cfg.JournalWait)
 	nextWarning := deadline
 	for late := false; ; {
-		if err := j.CheckFence(ctx); err != nil { // otherwise the wait would hide that Redis was emptied
+		if err := j.CheckFence(ctx); err != nil { // Redis was emptied, or a later rebuild has begun
 			return err
 		}
 		waiting, restoring, err := j.awaitedJournals(ctx)

@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	// restoreInterval is how often a JournalWriter that is not woken checks whether Redis was rebuilt, and
-	// rebuildingInterval how often while it has something to restore: a rebuild waits for all journals. Redis may be
-	// rebuilt when it is available again, so a JournalWriter checks every unavailableInterval until then.
+	// restoreInterval is the interval at which a JournalWriter that is not woken checks whether Redis was rebuilt.
+	// rebuildingInterval is the interval while nothing can be restored yet (RestoreFence returns 0): a rebuild is due or
+	// in progress, and will wait for all journals. unavailableInterval is the interval while Redis or SQL is not
+	// available, because a rebuild may follow.
 	restoreInterval     = 2 * time.Second
 	rebuildingInterval  = 20 * time.Millisecond
 	unavailableInterval = 100 * time.Millisecond
@@ -68,7 +69,7 @@ type JournalWriter struct {
 	unwritten []sale.Order
 	// restoring is the generation of the last Restore, also if it failed; 0: there was none.
 	restoring atomic.Int64
-	// late reports that an order was recorded while or after the journal was restored in a Redis that may not have it.
+	// late is set if an order was recorded during or after a Restore and may be missing in the rebuilt Redis.
 	late atomic.Bool
 	// progressed is when the restoration in progress began, or last restored an order.
 	progressed time.Time
@@ -127,8 +128,8 @@ func (w *JournalWriter) Record(generation int64, orders []sale.Order) error {
 			w.written.Put(o.ID, struct{}{})
 		}
 	}
-	// Redis was rebuilt after the orders were accepted. If both stores were restored from backups, restoring is lower than
-	// generation.
+	// If the generations differ, Redis was rebuilt after the orders were accepted. After both stores were restored from
+	// backups, restoring can be the lower one.
 	if restoring := w.restoring.Load(); restoring != 0 && restoring != generation {
 		w.late.Store(true)
 		w.woken.Up()
@@ -175,9 +176,9 @@ func (w JournalWriters) Record(shard keyspace.Shard, generation int64, orders []
 	return w[shard].Record(generation, orders)
 }
 
-// Register stores a heartbeat of every journal, so that a rebuild waits for them: the first heartbeat of Run may be
-// late, and the units of orders that only a journal has would be for sale. Call it before the first purchase. Register
-// also removes journals that no longer exist. An error is that of SQL.
+// Register stores a heartbeat of every journal, so that a rebuild waits for them. Otherwise a rebuild could end before
+// the first heartbeat of Run, and sell the units of orders that only a journal has. Call it before the first purchase.
+// Register also removes journals that have been silent for 90 days. An error is that of SQL.
 func (w JournalWriters) Register(ctx context.Context) error {
 	for shard, one := range w {
 		if err := one.Heartbeat(ctx); err != nil {
@@ -262,7 +263,8 @@ func (w *JournalWriter) RunOnce(ctx context.Context) {
 	w.logNew(ctx, "journal: trim failed", w.cfg.Journal.Trim(ctx, w.cfg.Store), &w.trimFailed)
 }
 
-// logNew logs a file error unless it is last, that of the previous call. Other metrics report unavailable stores.
+// logNew logs a file error unless its text equals last, which the previous call with an error has set. It does not log
+// unavailable stores, because metrics report them.
 func (w *JournalWriter) logNew(ctx context.Context, message string, err error, last *string) {
 	switch {
 	case err == nil:
@@ -292,7 +294,8 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	if late := w.late.Swap(false); fence == w.Restored() && !late {
 		return false, nil
 	}
-	// Before the files are read: Record writes first, and then compares.
+	// restoring is set before the files are read. Record writes an order first and compares restoring afterwards, so each
+	// order is either read here or sets late.
 	first := w.restoring.Swap(fence) != fence
 	if first || w.Restored() > 0 {
 		w.report(-fence) // the rebuild waits until the orders are restored, also during an outage
@@ -315,8 +318,8 @@ func (w *JournalWriter) Restore(ctx context.Context) (restored bool, err error) 
 	return err == nil, err
 }
 
-// stall ends the report that the orders are being restored if none could be for maxStalled. They are restored later,
-// but the rebuild does not wait, and their units may be sold again.
+// stall ends the report that the orders are being restored if no order was restored for maxStalled. They are restored
+// later, but the rebuild does not wait for them, and their units may be sold again.
 func (w *JournalWriter) stall() {
 	if w.Restored() < 0 && time.Since(w.progressed) > maxStalled {
 		w.report(0)
@@ -325,8 +328,8 @@ func (w *JournalWriter) stall() {
 	}
 }
 
-// restoreAt restores the orders of the journal, and those that it lacks, in the Redis with this fence. After a file
-// error the orders that could be read are restored.
+// restoreAt restores the orders of the journal, and the unwritten ones, in the Redis with this fence. After a file
+// error it restores the orders that could be read.
 func (w *JournalWriter) restoreAt(ctx context.Context, fence int64) error {
 	var orders []sale.Order
 	seen := map[sale.OrderID]bool{}
@@ -338,7 +341,7 @@ func (w *JournalWriter) restoreAt(ctx context.Context, fence int64) error {
 	}
 	broken, unreadable := w.cfg.Journal.Orders(add)
 	w.mu.Lock()
-	unwritten := w.unwritten // its elements do not change, so that purchases wait for no copy of them
+	unwritten := w.unwritten // not copied, which would delay purchases: its elements do not change
 	w.mu.Unlock()
 	for _, o := range unwritten {
 		add(o)

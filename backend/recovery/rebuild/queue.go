@@ -20,7 +20,7 @@ const (
 	inFlight   = 20   // runs of a script per round trip
 )
 
-// readQueue reads the messages, oldest first, and the dead letters. They do not change: see
+// readQueue reads the messages, oldest first, and the dead letters. They do not change while the shard is held: see
 // lua/redis/include/check_shard.lua.
 func (j *job) readQueue(ctx context.Context) (err error) {
 	defer func() {
@@ -62,8 +62,9 @@ func (j *job) readQueue(ctx context.Context) (err error) {
 	})
 }
 
-// findBatches finds the batches that are leased, and those without a lease: a slot of a Redis Cluster that was lost
-// while it moved can be without some of its keys. The last batch of each consumer is known.
+// findBatches finds the leased batches, and the last batch of each consumer if it has no lease. A batch has no lease if
+// the key of the leases was lost: when a hash slot of a Redis Cluster is lost during its move, some of its keys can be
+// missing.
 func (j *job) findBatches(ctx context.Context) error {
 	leases, err := j.client.ZRange(ctx, j.shard.Leases(), 0, -1).Result()
 	if err != nil {
@@ -113,8 +114,8 @@ func (j *job) addText(text string) {
 	}
 }
 
-// swapQueue assembles the queue and replaces the old one. It deletes all leases: a worker can neither acknowledge nor
-// write a batch that it holds.
+// swapQueue assembles the queue and replaces the old one. It deletes all leases. From then on, a worker can neither
+// acknowledge nor write a batch that it leased before.
 func (j *job) swapQueue(ctx context.Context) error {
 	shard, texts := j.shard, j.kept
 	for _, c := range j.sales {
@@ -144,8 +145,8 @@ func (j *job) swapQueue(ctx context.Context) error {
 	return j.call(ctx, "swap_queue", append(keys, j.batches...), settled...)
 }
 
-// settled returns the orders that have failures or crashes and no message. Their entries would make every
-// acknowledgement read its messages.
+// settled returns the ids of orders that have recorded failures or crashes and no message. Their records are deleted:
+// while any record exists, every acknowledgement must read the messages of its batch.
 func (j *job) settled(ctx context.Context, texts []string) ([]any, error) {
 	orders := map[string]bool{}
 	for _, key := range []string{j.shard.Attempts(), j.shard.Crashes()} {

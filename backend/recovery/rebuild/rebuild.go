@@ -8,8 +8,9 @@
 // scripts of an older rebuild fail. A rebuild that stops at any step leaves the shard unverified, and the next one
 // starts over.
 //
-// A JournalWriter records accepted orders in the journal of a backend and restores them after a rebuild, which waits
-// for the journals whose heartbeats in SQL report that (ADR 9).
+// A JournalWriter records accepted orders in the journal of a backend. After a rebuild has replaced the queue, the
+// JournalWriter restores those that Redis has lost, and reports this with its heartbeats in SQL. The rebuild waits for
+// these reports of running backends before purchases resume (ADR 9).
 //
 // The package does not decide whether Redis is trusted; see package guard.
 package rebuild
@@ -106,7 +107,8 @@ func New(cfg Config) (*Rebuilder, error) {
 // returns guard.ErrBusy, *guard.ShardsError, *guard.DeploymentError, or another error that matches
 // sale.ErrUnavailable. After an error the shard remains unverified until a rebuild succeeds.
 //
-// Without sales, Run makes the data of another deployment that of this one: the database of that deployment is lost.
+// If no sales are given, Run takes over data in Redis that belongs to another deployment. This is for a deployment
+// whose database is lost.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range only {
@@ -146,8 +148,8 @@ func (r *Rebuilder) RunIf(ctx context.Context, shard keyspace.Shard, needed func
 	return err
 }
 
-// run rebuilds these sales of a shard; all, if none are given. needed is that of RunIf. nil: an admin requests the
-// rebuild, and one of all sales takes over the data of another deployment.
+// run rebuilds these sales of a shard; all, if none are given. needed is that of RunIf. It is nil if an admin has
+// requested the rebuild; then a rebuild of all sales takes over the data of another deployment.
 func (r *Rebuilder) run(
 	ctx context.Context, shard keyspace.Shard, now *status, sales []string, needed func(context.Context) bool,
 ) error {
@@ -235,9 +237,10 @@ type Fences interface {
 	Journals(ctx context.Context, shard int) ([]journal.Status, error)
 }
 
-// NextFence returns a fence that SQL, these servers and the journals have not seen. A database that was restored from a
-// backup may have allocated higher fences before. If one were reused, Redis would reject the rebuild as an older one or
-// take its queue for swapped, and a journal would take itself for restored.
+// NextFence returns a fence that is higher than all those recorded in SQL, in the heartbeats of the journals and on
+// these servers. A database that was restored from a backup may have allocated higher fences before. If a fence were
+// reused, Redis would reject the rebuild as an older one or treat its queue as already swapped, and a JournalWriter
+// would treat its orders as already restored.
 func NextFence(ctx context.Context, sql Fences, shard keyspace.Shard, servers ...redis.Cmdable) (int64, error) {
 	newest := int64(0)
 	for _, client := range servers {

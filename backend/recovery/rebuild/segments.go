@@ -35,14 +35,15 @@ func (j *job) claimSegments(ctx context.Context) error {
 
 // recoverAllocations corrects the allocations of a sale in SQL if a segment in Redis has applied a newer one: the
 // database was restored from a backup, and orders of the segment may have units that were moved to it since. It
-// compares all segments, because the source of a move may not have applied it, and would sell the units again. A
-// segment that cannot be read keeps its allocation in SQL. unread is that of readSegments.
+// compares all segments: the segment that units were moved from may not have applied the move, and would sell these
+// units again. A segment that cannot be read keeps its allocation in SQL. unread is that of readSegments.
 func (j *job) recoverAllocations(ctx context.Context, own spread.Part, unread []bool) error {
 	applied, err := j.readSegments(ctx, own, unread)
 	if err != nil {
 		return err
 	}
-	inSQL, err := j.cfg.Store.Allocations(ctx, own.SaleID) // after Redis, which is not newer otherwise
+	// SQL is read after Redis: Redis then has newer allocations only if SQL was restored from a backup.
+	inSQL, err := j.cfg.Store.Allocations(ctx, own.SaleID)
 	if err != nil || !spread.Newer(applied, inSQL) {
 		return err
 	}
@@ -56,9 +57,10 @@ const (
 	concurrentReads = 64
 )
 
-// readSegments returns the states of all segments of a sale. own is the one in the shard of the job; only its error is
-// returned. unread has the other shards that could not be read for an earlier sale: their segments are not loaded, and
-// neither is one in the data of another deployment.
+// readSegments returns the states of all segments of a sale. own is the segment in the shard of the job; errors of the
+// other segments are not returned. unread marks the shards that could not be read, for this or an earlier sale; they
+// are not read again. A segment that could not be read, or that is in the data of another deployment, is returned as
+// not loaded.
 func (j *job) readSegments(ctx context.Context, own spread.Part, unread []bool) ([]spread.State, error) {
 	states := make([]spread.State, own.Spread)
 	others, cancel := context.WithTimeout(ctx, readTimeout)

@@ -80,7 +80,7 @@ func (s *status) step(name string) { s.set(func(n *Status) { n.Step, n.Done, n.T
 func (s *status) total(k int)      { s.set(func(n *Status) { n.Total += int64(k) }) }
 func (s *status) done(k int)       { s.set(func(n *Status) { n.Done += int64(k) }) }
 
-// notInSQL adds sales of a shard. Each shard has a segment of a spread sale.
+// notInSQL adds sales of a shard. It removes duplicates, because several shards have segments of one spread sale.
 func (s *status) notInSQL(ids []string) {
 	s.set(func(n *Status) {
 		n.NotInSQL = append(n.NotInSQL, ids...)
