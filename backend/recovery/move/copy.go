@@ -17,7 +17,8 @@ import (
 	"sluice/backend/sale"
 )
 
-// list returns the keys of the slot on a server for which want returns true. It fails if there are keys of others.
+// list returns the keys of the slot on a server for which want returns true. It fails if the slot has keys that do not
+// belong to the shard.
 func (j *job) list(ctx context.Context, c redisconn.Client, want func(key string) bool) ([]string, error) {
 	n, err := c.ClusterCountKeysInSlot(ctx, j.slot).Result()
 	if err != nil {
@@ -61,13 +62,15 @@ func (j *job) transfer(ctx context.Context) error {
 	return j.awaitReplicas(ctx)
 }
 
-// copied reports whether a move copies a key. The guard of the target has the fence of the move.
+// copied reports whether a move copies a key. It does not copy the guard, because that of the target has the fence of
+// the move.
 func (j *job) copied(key string) bool {
 	return !keyspace.Temporary(key) && key != j.shard.Guard() && key != j.shard.Replicated()
 }
 
-// clear makes the fence that of the target, and deletes what this or an earlier move left there. Nothing else is there:
-// the source has the slot and was verified. step is that of the script.
+// clear stores the fence of the move on the target, and deletes the keys that this or an earlier move left there. The
+// target has no other keys of the slot, because the source owns the slot and was verified. step is the step of the
+// script.
 func (j *job) clear(ctx context.Context, step string) error {
 	if err := j.clearCall(ctx, step); err != nil {
 		return err
@@ -93,8 +96,8 @@ func (j *job) clearCall(ctx context.Context, step string, keys ...string) error 
 	return j.call(ctx, j.target.importing, "move_clear", keys, j.owner.Deployment, step)
 }
 
-// copy sends the keys to the target by a connection of the source, and keeps them on the source. A key that the target
-// has is an error, unless an interrupted move is finished.
+// copy sends the keys to the target by a connection of the source, and keeps them on the source. A key that exists on
+// the target is an error, unless the job finishes an interrupted move.
 func (j *job) copy(ctx context.Context, conn redisconn.Connection) error {
 	host, port, err := net.SplitHostPort(j.target.addr)
 	if err != nil {
@@ -131,9 +134,9 @@ func (j *job) copy(ctx context.Context, conn redisconn.Connection) error {
 	return nil
 }
 
-// migrate runs MIGRATE on the source, in a transaction that ends without it if the guard of the shard changes: a
-// mover that was suspended must not copy keys to a target that another move has made the owner. To finish an
-// interrupted move, MIGRATE runs without that, because the guard may be on the target; see claimSource.
+// migrate runs MIGRATE on the source, in a transaction that Redis aborts if the guard of the shard has changed: a
+// process that was suspended must not copy keys to a target that another move has made the owner. A job that finishes
+// an interrupted move runs MIGRATE without a transaction, because the guard may be on the target; see claimSource.
 func (j *job) migrate(ctx context.Context, conn redisconn.Connection, command []any) error {
 	if j.interrupted != "" {
 		return conn.Do(ctx, command...).Err() // NOKEY, which is no error, if all keys have expired

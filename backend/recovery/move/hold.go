@@ -10,8 +10,8 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// beginGeneration begins a new generation in SQL. The shard is not held yet, and nothing after it needs SQL. After an
-// error the shard may be of an older generation than in SQL, and a backend rebuilds it then.
+// beginGeneration begins a new generation in SQL, before the shard is held. No later step needs SQL. After an error SQL
+// may have the new generation; then the data of the shard is older, and a backend rebuilds it.
 func (j *job) beginGeneration(ctx context.Context) error {
 	j.cfg.Progress("hold", 0, 0)
 	if err := j.cfg.Store.BeginGeneration(ctx, int(j.shard), j.fence); err != nil {

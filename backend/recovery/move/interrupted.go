@@ -31,7 +31,8 @@ func (j *job) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !j.target.owns { // a node that does not import the slot makes no newer claim to it, and has no lock of it
+	// A node that does not import the slot could not store its lock, and would not take it with a newer epoch.
+	if !j.target.owns {
 		if err := j.setSlot(ctx, j.target.pinned, "IMPORTING", j.source.id); err != nil {
 			return err
 		}
@@ -78,9 +79,10 @@ func (j *job) takeSlot(ctx context.Context, lock *redisconn.Lock) error {
 	return guard.ScriptError("move_finish", result, err)
 }
 
-// claimSource ends the connections by which other processes finish moves of the slot, and then verifies that none has
-// finished this one: the data would be in use. So a process that was suspended past its lock copies nothing: before it
-// acquired the lock, it named its connection, which the next owner of the lock ends before the target owns the slot.
+// claimSource closes the connections with which other processes finish a move of the slot. A process names its
+// connection before it acquires the lock. A process that was suspended past its lock can therefore copy nothing: the
+// next owner of the lock has closed its connection before the target owns the slot. Then claimSource verifies that no
+// other process has finished this move, because the data on the target would be in use.
 func (j *job) claimSource(ctx context.Context, conn redisconn.Connection, name string) error {
 	self, err := conn.ClientID(ctx).Result()
 	if err != nil {

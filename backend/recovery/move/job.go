@@ -26,7 +26,7 @@ type job struct {
 	fence          int64
 	held           bool     // by this move, on the source
 	changing       bool     // the owner of the slot may have changed
-	kept           error    // of the release of an abandoned move: the shard is still held
+	kept           error    // why the shard is still held after an abandoned move; nil if it was released
 	sales          []string // ids
 	keys           []string // keys to copy
 	result         Result
@@ -37,7 +37,7 @@ func (j *job) move(ctx context.Context) error {
 	if err := j.check(ctx); err != nil {
 		return err
 	}
-	if j.target.leaves { // it was the source of a move that was interrupted; this would hide IMPORTING
+	if j.target.leaves { // MIGRATING is left from an interrupted move from this server, and would hide IMPORTING
 		if err := j.setSlot(ctx, j.target.pinned, "STABLE"); err != nil {
 			return err
 		}
@@ -73,8 +73,8 @@ func (j *job) moveLocked(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	// The end of ctx or the loss of a lock ends the copy only. In the middle of the hold or of the change of the owner,
-	// the shard would wait for a rebuild, or for another move. Their scripts check the fence.
+	// The end of ctx or the loss of a lock interrupts only the copy. If it interrupted the hold or the change of the
+	// owner, the shard would have to wait for a rebuild or another move. The scripts of these steps check the fence.
 	steady := context.WithoutCancel(ctx)
 	if err := j.beginGeneration(steady); err != nil {
 		return err

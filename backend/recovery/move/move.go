@@ -1,10 +1,10 @@
 // Package move moves one shard of a Redis Cluster to another master without a rebuild.
 //
 // A move holds the shard as a rebuild does, copies its keys, compares both servers, changes the owner of the slot, and
-// marks the data on the new server as verified. The source keeps all data until the owner changes, so a move that stops
-// before that leaves the shard as an interrupted rebuild does, on the source; one that stops later, on the target. In
-// both cases a backend rebuilds the shard. Only if a move stops in the milliseconds in which the owner changes, the
-// next Move to the same master, or to the one that has replaced it, must finish it.
+// marks the data on the new server as verified. The source keeps all data until the owner changes. A move that stops
+// before that leaves the shard held on the source; a move that stops later leaves it held on the target. In both cases
+// a backend rebuilds the shard. Only if a move stops in the milliseconds in which the owner changes, the next Move to
+// the same master, or to the one that has replaced it, must finish it.
 //
 // The scripts on both servers check the fence of the move, so a process that was suspended past its lock changes
 // nothing.
@@ -13,7 +13,7 @@
 //
 //	job.go          the order of the steps, and the locks
 //	servers.go      both masters are found and connected
-//	hold.go         the shard stops on the source, and continues on one of both
+//	hold.go         the shard stops on the source, and continues on the target or, after an error, on the source
 //	copy.go         the keys are copied to the target
 //	verify.go       both servers are compared
 //	owner.go        the slot changes its owner
@@ -96,8 +96,8 @@ var ErrInterrupted = errors.New("the move was interrupted")
 
 // Move moves a shard to the master with the address to, or finishes such a move that was interrupted. If the shard is
 // there already, it changes nothing. If it returns an error, the shard continues on the old master, or a backend
-// rebuilds it, unless the error has another remedy. If ctx ends before the copy is complete, the move is abandoned;
-// later, it ends as usual.
+// rebuilds it, unless the error has another remedy. If ctx ends before the copy is complete, the move is abandoned. If
+// ctx ends later, the move is completed.
 func (m *Mover) Move(ctx context.Context, shard keyspace.Shard, to string) (Result, error) {
 	j := &job{Mover: m, shard: shard, result: Result{Shard: shard, To: to}}
 	defer j.close()

@@ -13,8 +13,9 @@ import (
 	"sluice/internal/loop"
 )
 
-// changeOwner makes the target the owner of the slot. Before that, MIGRATING prevents a rebuild on the source: scripts
-// with a key that does not exist fail there. So two servers with a copy never both sell.
+// changeOwner makes the target the owner of the slot. Before that, it sets MIGRATING on the source. There, a script
+// then fails if one of its keys does not exist, which prevents a rebuild. So the source and the target never sell at
+// the same time.
 func (j *job) changeOwner(ctx context.Context) error {
 	j.cfg.Progress("mark", 0, 0)
 	moveSlot := func(c redisconn.Client, to string) error {

@@ -16,8 +16,8 @@ type server struct {
 	id        string // of the node
 	addr      string
 	runID     string
-	owns      bool             // the slot, by its own account
-	leaves    bool             // MIGRATING is still set, by its own account
+	owns      bool             // the server reports that it owns the slot
+	leaves    bool             // the server reports that MIGRATING is still set for the slot
 	pinned    redisconn.Client // connects to this run of the server only
 	importing redisconn.Client // of the target only: for keys of the slot while the source owns it
 }
@@ -84,8 +84,8 @@ func (j *job) connect(ctx context.Context, to string) error {
 	return nil
 }
 
-// master returns the master of a replica, or the node itself. A target that was replaced by its replica is a replica of
-// it later, and its claim to the slot has ended.
+// master returns the master of a replica, or the node itself. After a failover, the target of an interrupted move can
+// be a replica of the node that has replaced it. Its claim to the slot has ended then.
 func master(nodes []redisconn.Node, of *redisconn.Node) *redisconn.Node {
 	if m := find(nodes, func(n *redisconn.Node) bool { return n.ID == of.MasterID }); m != nil {
 		return m
