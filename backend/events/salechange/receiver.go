@@ -19,7 +19,8 @@ import (
 	"sluice/internal/metric"
 )
 
-// pingAfter is how long a connection may be silent: one that is cut silently is detected after twice that.
+// pingAfter is how long a connection may be silent before a ping tests it. A connection that was cut without notice is
+// detected after twice that.
 const pingAfter = 5 * time.Second
 
 // Receiver subscribes to the notifications of every shard and passes them to a Hub. After an error it subscribes again
@@ -89,7 +90,7 @@ func (r *Receiver) subscribed(change int64) {
 func (r *Receiver) listen(ctx context.Context, shard keyspace.Shard, retry *loop.Backoff) error {
 	sub := redisconn.Subscribe(ctx, r.client(shard), shard.SaleNotifications())
 	defer sub.Close()
-	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // Receive does not notice
+	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // ReceiveTimeout does not return when ctx ends
 	defer stop()
 	subscribed, silent := false, false
 	defer func() {
