@@ -81,7 +81,7 @@ func NewStore(db *store.DB) *Store { return &Store{db} }
 // Credit is one entry of an order, and the JSON of its row.
 type Credit struct {
 	OrderID sale.OrderID `json:"order_id"`
-	Kind    int          `json:"kind"` // store.OutboxCreated, or store.OutboxCancelled, which revokes also a later credit
+	Kind    int          `json:"kind"` // store.OutboxCreated, or store.OutboxCancelled, which revokes the order's credit
 	Buyer   string       `json:"buyer"`
 	Points  int64        `json:"points"` // 0 if cancelled
 }
