@@ -16,7 +16,7 @@ import (
 type hosts struct {
 	mu      sync.Mutex
 	byName  map[string]*host // also unused ones, until there are pruneAt hosts
-	pruneAt int              // twice the number after the last removal, so that each addition does not visit all hosts
+	pruneAt int              // twice the number after the last removal, so that few additions visit all hosts
 	suspect *semaphore.Weighted
 }
 
@@ -61,10 +61,10 @@ type slot struct {
 	suspect bool // it also takes one of the slots of suspect push services
 }
 
-// acquire waits for one of perHost slots of an endpoint's host. If there is none within the duration wait, or
-// immediately if the host is busy, the slot is nil, and delay is added to the wait until the next attempt. The same
-// applies to a suspect host while there are perSuspects requests. The delay grows by hostSpacing with each message, so
-// that the messages do not return together.
+// acquire waits for one of perHost slots of an endpoint's host, for up to the duration wait; if the host is busy, it
+// does not wait. If it gets no slot, s is nil, and delay must be added to the time until the next attempt of the
+// message. The same applies to a suspect host while there are perSuspects requests to suspect hosts. The delay grows by
+// hostSpacing with each message, so that the messages do not return together.
 func (h *hosts) acquire(ctx context.Context, endpoint string, wait time.Duration) (s *slot, delay time.Duration) {
 	name := ""
 	if u, err := url.Parse(endpoint); err == nil {

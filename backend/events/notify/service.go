@@ -63,8 +63,8 @@ func (c Config) withDefaults() Config {
 }
 
 // Service is one instance of the group. Handle queues a row for each event and subscription, and Run sends the rows.
-// Each row has attempts of its own, and each push service a bound of its own for concurrent requests, so one that is
-// down or slow delays neither the stream nor other push services.
+// Each row has attempts of its own, and each push service a bound of its own for concurrent requests. A push service
+// that is down or slow therefore delays neither the stream nor other push services.
 // Any number of processes may run a Service. Buyers choose the endpoints, so a message that cannot be sent is counted
 // and dropped; it does not become a dead letter.
 type Service struct {

@@ -64,11 +64,13 @@ func (s *Store) Enqueue(ctx context.Context, batch []QueuedEvent) error {
 	return err
 }
 
-// Lease leases up to limit due messages, in no particular order. A message whose lease has expired is due again. One
-// that became visible later than events.LateCommit waits for a scan from the beginning; see events.ScanBound.
+// Lease leases up to limit due messages, in no particular order. A message whose lease has expired is due again. A
+// message that became visible more than events.LateCommit after its due time may wait for a scan from the beginning;
+// see events.ScanBound.
 func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all []Message, err error) {
 	from := s.leased.Next(time.Now())
-	// A pair of bounds of due_at alone would be selective for PostgreSQL without statistics, which then sorts the backlog.
+	// The lower bound compares a pair of columns. With two bounds of due_at alone, PostgreSQL without statistics would
+	// expect few rows, and would sort the whole backlog.
 	due := func(c store.Conn) string {
 		return " FROM notifications WHERE settled_at IS NULL AND due_at <= " + c.Dialect().Now +
 			" AND (due_at, event_id) > (" + c.Dialect().Millis("$2") + ", '') ORDER BY due_at LIMIT $1"
@@ -104,7 +106,7 @@ func (s *Store) Lease(ctx context.Context, lease time.Duration, limit int) (all 
 	return all, nil
 }
 
-// readSubscriptions sets the subscriptions of the deliveries.
+// readSubscriptions sets the subscriptions of the messages.
 func readSubscriptions(ctx context.Context, c store.Conn, all []Message) error {
 	ids := make([]int64, len(all))
 	for i, v := range all {

@@ -38,7 +38,7 @@ type messageKey struct {
 	Subscription int64  `json:"subscription"`
 }
 
-// maxRefusals is the number of refused messages in a row after which a subscription is deleted.
+// maxRefusals is the number of refused or given-up messages in a row after which a subscription is deleted.
 const maxRefusals = 10
 
 // RecordResults stores results of messages that are still leased, and their effects on the subscriptions, in one
@@ -90,7 +90,8 @@ func (s *Store) RecordResults(ctx context.Context, results []Result) error {
 	})
 }
 
-// updateSubscription deletes a subscription that is gone, and counts the messages in a row that it has refused.
+// updateSubscription deletes a subscription that is gone, counts its refused and given-up messages in a row, and
+// deletes it after maxRefusals of them.
 func updateSubscription(ctx context.Context, c store.Conn, id int64, o Outcome) error {
 	const failures = "UPDATE web_push_subscriptions SET failures = "
 	var err error

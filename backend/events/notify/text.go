@@ -54,8 +54,8 @@ var texts = map[Lang]map[string]Text{
 // maxLifetime is the maximum of lifetime.
 const maxLifetime = 24 * time.Hour
 
-// lifetime returns how long an event is news for its buyer. The created order waits for its payment; later events
-// remain true.
+// lifetime returns how long an event is news for its buyer. A created order still waits for its payment, so its event
+// is soon outdated. Later events remain true.
 func lifetime(t events.Type) time.Duration {
 	if t == events.Created {
 		return time.Hour
@@ -70,7 +70,7 @@ func TextOf(e events.Event, l Lang) Text {
 		words = texts[English]
 	}
 	kind := string(e.Status())
-	if e.Type == events.Cancelled && e.Was == sale.StatusQueued { // it was never created
+	if e.Type == events.Cancelled && e.Was == sale.StatusQueued { // the order had no Created event
 		kind = "failed"
 	}
 	t := words[kind]
