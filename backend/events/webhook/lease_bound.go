@@ -14,8 +14,8 @@ type leaseKey struct {
 	position int64
 }
 
-// bound returns the key above which the next lease of an endpoint begins. If it is wrong, or other processes have
-// others, no delivery is lost or sent out of order.
+// bound returns the bound for the leases of an endpoint. If it is wrong, or differs from that of another process, no
+// delivery is lost or sent out of order.
 func (s *Store) bound(endpointID string) *events.ScanBound[leaseKey] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +28,7 @@ func (s *Store) bound(endpointID string) *events.ScanBound[leaseKey] {
 }
 
 // advance sets the key above which leases begin after some deliveries were leased at the database's time now.
-// Deliveries without an order do not count: they are sent while others wait.
+// Deliveries in SequenceUnordered do not count, because they are sent while others wait.
 func advance(bound *events.ScanBound[leaseKey], leased []Delivery, now time.Time) {
 	for _, d := range slices.Backward(leased) { // the last one has the highest key
 		if d.Sequence == SequenceUnordered {

@@ -97,7 +97,8 @@ const perEndpoint = 32
 // client, because all endpoints may have the same host.
 const MaxRequests = maxEndpoints * perEndpoint
 
-// soon is how often a Sender looks after it was woken: the events of new deliveries may not be acknowledged yet.
+// soon is the first interval at which a woken Sender looks again: new deliveries cannot be sent before the group has
+// acknowledged their events.
 const soon = 20 * time.Millisecond
 
 // Run sends until ctx ends. Then it waits for requests in flight, releases the rest, and returns nil. It retries
@@ -247,8 +248,8 @@ func (s *Sender) count(id string, all []Result, recorded []int64) {
 var errInterrupted = errors.New("the sending process ended during the attempt, or could not store its result")
 
 // send posts one delivery. It always returns a result. An interrupted attempt counts as failed, so that a delivery
-// that crashes its processes is given up; the next one begins after the delay of a failed attempt, apart from those of
-// the deliveries that were interrupted with it.
+// that crashes its processes is given up. The next attempt begins after the delay of a failed one. Its random part
+// separates deliveries that were interrupted together.
 func (s *Sender) send(ctx context.Context, e Endpoint, d Delivery, of telemetry.Item) Result {
 	if d.Interrupted {
 		return judge(Result{Delivery: d}, errInterrupted, s.cfg.Schedule, rand.Float64())

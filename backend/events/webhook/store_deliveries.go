@@ -66,8 +66,9 @@ type NewDelivery struct {
 
 const deliveryRecord = "id text, endpoint_id text, position bigint, sequence bigint, type text, body text"
 
-// AddDeliveries stores deliveries and returns how many were new. A delivery is due immediately or, if earlier ones of
-// its sequence wait, when they are. A stored delivery is left unchanged.
+// AddDeliveries stores deliveries and returns how many were new. A delivery is due immediately or, if earlier
+// deliveries of its order wait for a later time, not before the latest of these times. A stored delivery is left
+// unchanged.
 func (s *Store) AddDeliveries(ctx context.Context, all []NewDelivery) (added int64, err error) {
 	if len(all) == 0 {
 		return 0, nil

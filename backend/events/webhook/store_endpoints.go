@@ -71,7 +71,7 @@ type Endpoint struct {
 	LastError   string    // of the last failed attempt, also after later successes; "": there was none
 	LastErrorAt time.Time // zero: none
 
-	Revision        int64         // grows when it is resumed or its URL changes; see updateEndpoint
+	Revision        int64         // grows when it is resumed or its URL changes; see effectOf
 	Failures        int64         // failed attempts in a row
 	Waiting, Failed int64         // deliveries; a failed ping is not counted
 	Oldest          time.Duration // age of the oldest waiting delivery

@@ -1,7 +1,7 @@
 // Package webhook notifies other systems of orders by HTTP, signed as Standard Webhooks specifies
-// (www.standardwebhooks.com). It is a consumer group of package events: its handler writes a delivery to SQL for each
-// endpoint that selects an event, once for all deliveries of the event, and a Sender posts them. A slow endpoint
-// delays neither the group nor another endpoint. The package does not change orders.
+// (www.standardwebhooks.com). It is a consumer group of package events. Its handler writes a delivery to SQL for each
+// endpoint that selects an event, only once even if the group receives the event repeatedly, and a Sender posts the
+// deliveries. A slow endpoint delays neither the group nor another endpoint. The package does not change orders.
 package webhook
 
 import (
