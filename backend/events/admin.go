@@ -28,7 +28,7 @@ func NewAdmin(client redisconn.Client, space keyspace.Space, db *Store) *Admin {
 // GroupStatus is the progress of a group.
 type GroupStatus struct {
 	Name      string `json:"name"`
-	Known     bool   `json:"known"`   // in SQL; a group created in Redis by hand is not, but the stream waits for it too
+	Known     bool   `json:"known"`   // registered in SQL; the stream also waits for a group that only Redis has
 	Lag       int64  `json:"lag"`     // events in the stream that have not been delivered to it
 	Pending   int64  `json:"pending"` // events that were delivered to it and are not acknowledged
 	Consumers int64  `json:"consumers"`

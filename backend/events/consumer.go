@@ -25,10 +25,11 @@ import (
 // Handler handles the events of a group. It must be safe for concurrent use and idempotent, and must not depend on the
 // order of an order's events: an event is delivered at least once, and a later one may overtake one that failed.
 //
-// events is a batch in the order of positions. nil: all events are done. An error that wraps sale.ErrUnavailable is
-// temporary: the same events are delivered again and no attempt is counted. After any other error the events are
-// delivered again one by one; one that fails alone is retried with a delay, and becomes a dead letter after
-// MaxDeliveries, or immediately if the error wraps ErrPermanent. ctx ends if a stop takes longer than Config.Drain.
+// events is a batch in the order of positions. If the result is nil, all events are done. An error that wraps
+// sale.ErrUnavailable is temporary: the same events are delivered again and no attempt is counted. After any other
+// error the events are delivered again one by one. An event that then fails is retried with a delay, and becomes a dead
+// letter after MaxDeliveries, or immediately if the error wraps ErrPermanent. ctx ends if a stop takes longer than
+// Config.Drain.
 type Handler func(ctx context.Context, events []Event) error
 
 // consumerStore is the part of Store that a Consumer uses; tests replace it to inject faults.
@@ -88,7 +89,7 @@ type Consumer struct {
 
 	mu        sync.Mutex
 	held      map[string]time.Time // by stream id of an event being handled: when it was taken or last renewed
-	uncounted map[string]int64     // by stream id: deliveries, without the last one if a store was unavailable in it
+	uncounted map[string]int64     // by stream id: deliveries before the last one, in which a store was unavailable
 }
 
 // New returns a Consumer. It does not connect to Redis. The error is a *sale.InvalidError.
@@ -252,7 +253,8 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 		c.process(work, all)
 		return false, nil
 	}
-	// One at a time: the lease of another one could expire before it is handled, or prevent its drop until then.
+	// Only one dead letter is leased at a time. While a second one waited for the first, its lease could expire, and an
+	// admin could not drop it.
 	letter, err := c.store.LeaseRetry(ctx, c.group, c.cfg.Idle+time.Minute)
 	if err != nil {
 		return false, err
@@ -290,8 +292,8 @@ func (c *Consumer) claim(ctx context.Context) (all []delivery, err error) {
 	return all, nil
 }
 
-// removeConsumers removes consumers of the group that have no pending events and have been idle for long, and the
-// consumer stopping.
+// removeConsumers removes the consumers of the group that have no pending events and either have been idle for long or
+// have the name stopping.
 func (c *Consumer) removeConsumers(ctx context.Context, stopping string) error {
 	idle := 10*time.Minute + 10*c.cfg.Idle
 	return redisscript.Run(ctx, c.client, "event_remove_consumers", []string{c.space.Events()},

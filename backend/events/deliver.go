@@ -158,7 +158,7 @@ func (c *Consumer) failed(ctx context.Context, d delivery, err error) {
 	c.drop(d.id) // no longer renewed
 	wait := min(c.cfg.Backoff<<min(d.deliveries-1, 20), c.cfg.Idle)
 	if err := c.hold(ctx, c.cfg.Idle-wait, d.id); err != nil && ctx.Err() == nil {
-		// after Idle
+		// the event is delivered again after Idle, which is longer than wait
 		c.cfg.Log.InfoContext(ctx, "the retry of a failed event is delayed", "event", d.event.ID, "err", err)
 	}
 }
@@ -185,7 +185,7 @@ func (c *Consumer) deadLetter(ctx context.Context, d delivery, why error) {
 	}
 }
 
-// rerun retries a dead letter, because an admin requested it. See LeaseRetry for a crash.
+// rerun retries a dead letter, because an admin requested it. LeaseRetry describes what follows after a crash.
 func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 	e, err := Decode(l.Body)
 	if err == nil {
@@ -208,7 +208,7 @@ func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 		err = c.store.RemoveDeadLetter(ctx, c.group, l.EventID)
 	}
 	if err != nil {
-		c.cfg.Log.Warn("the result of a retried dead letter cannot be stored; it is retried again once at most",
+		c.cfg.Log.Warn("the result of a retried dead letter cannot be stored; the letter is retried again once at most",
 			"event", l.EventID, "err", err)
 	}
 }
@@ -253,7 +253,7 @@ func (c *Consumer) renew(ctx context.Context) {
 }
 
 // renewed returns the stream ids to renew at a tick, and records them as renewed. It omits those taken less than half a
-// tick ago. Those renewed at the last tick are always due, even if that tick was later than this one.
+// tick ago. Those renewed at the last tick are always due, even if that tick was delayed.
 func (c *Consumer) renewed(now time.Time) (old []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

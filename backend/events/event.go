@@ -40,7 +40,7 @@ type Event struct {
 	Buyer   string       `json:"buyer"`
 	Slot    int          `json:"nth"`   // the buyer's slot in the sale, from 1
 	Price   sale.Price   `json:"price"` // of the sale, for one unit
-	Was     sale.Status  `json:"was"`   // status before the event; a cancelled order that was queued was never created
+	Was     sale.Status  `json:"was"`   // status before the event; Queued in Cancelled: the order had no Created event
 	At      time.Time    `json:"at"`    // to the millisecond, by the database's clock
 	// traceparent of the purchase, if its trace is sampled and was still known; else ""
 	Trace string `json:"traceparent,omitempty"`
@@ -74,7 +74,7 @@ const maxText = sale.MaxBuyerLen
 func Decode(body string) (Event, error) {
 	var v versioned
 	err := json.Unmarshal([]byte(body), &v)
-	// a database could not index it, or a header not contain it
+	// such an id could not be in an index of a database or in a header
 	if len(v.ID) > maxText || strings.ContainsFunc(v.ID, unprintable) {
 		v.ID = ""
 	}

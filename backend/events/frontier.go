@@ -10,7 +10,7 @@ const (
 	// gapAge is how long scans search for a missing number of the outbox: its transaction is in progress or was rolled
 	// back, or another process assigned the position.
 	gapAge = 30 * time.Second
-	// gapWidth bounds the missing numbers before a found one that scans search for.
+	// gapWidth bounds a gap: if more numbers before a found one are missing, scans search for the last gapWidth of them.
 	gapWidth = 5000
 	// maxGaps is the number of gaps that are kept.
 	maxGaps = 1000

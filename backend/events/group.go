@@ -28,8 +28,9 @@ func ValidateGroup(name string) error {
 		fmt.Sprintf("must be 1 to %d lower-case letters, digits and -, and begin with a letter", maxGroupName))
 }
 
-// Register registers a group in SQL and in Redis. It receives all events that are still stored, and the events from now
-// on wait for its consumers. A registered group is left unchanged. An error wraps sale.ErrUnavailable.
+// Register registers a group in SQL and in Redis. The group receives all events that are still stored, and events from
+// now on are kept until its consumers have acknowledged them. A registered group is left unchanged. An error wraps
+// sale.ErrUnavailable.
 func Register(ctx context.Context, db *Store, client redisconn.Client, space keyspace.Space, name string) error {
 	g, err := db.AddGroup(ctx, name, false)
 	if err != nil {

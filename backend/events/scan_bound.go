@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A ScanBound is the key above which the next scan of a table begins that reads rows in the order of the key, such as
-// the outbox. The zero K is below all rows. PostgreSQL keeps rows that were updated or deleted, and their index
-// entries, for as long as any transaction in the database is older. A scan from the beginning would read all of them
-// each time, so only one scan in WholeScan begins there. A bound is a hint: a row below it is found later. The zero
-// value is ready to use. It is safe for concurrent use.
+// A ScanBound holds the key above which the next scan of a table begins. It is for repeated scans that read rows in the
+// order of a key, such as those of the outbox. The zero K is below all rows. PostgreSQL keeps rows that were updated or
+// deleted, and their index entries, for as long as any transaction in the database is older. A scan from the beginning
+// reads all of them, so only one scan per WholeScan begins there. A bound is a hint: a row below it is found by the
+// next scan from the beginning. The zero value is ready to use. It is safe for concurrent use.
 type ScanBound[K any] struct {
 	mu    sync.Mutex
 	key   K
@@ -19,8 +19,8 @@ type ScanBound[K any] struct {
 const (
 	// WholeScan is the interval of scans from the beginning: the maximum delay of a row that no other scan finds.
 	WholeScan = 5 * time.Second
-	// LateCommit is how much later than other rows a row may become visible without such a delay: its transaction began
-	// before theirs and committed after them. A bound that is a time is that much earlier.
+	// LateCommit is how much later than rows with higher keys a row may become visible without this delay, because its
+	// transaction began earlier and committed later. Callers whose key is a time set the bound this much earlier.
 	LateCommit = time.Second
 )
 

@@ -181,10 +181,11 @@ func lockPosition(ctx context.Context, c store.Conn) (last int64, err error) {
 // deleteBatch bounds the rows of the outbox, and the dead letters of a removed group, that one transaction deletes.
 const deleteBatch = 20_000
 
-// DropChanges deletes changes without a position, except the newest keep and those of one more transaction, if there is
-// no group. inUse reports whether the stream is read by others: a group that only Redis has, or open pages. The changes
-// are chosen before both checks, so a change that becomes visible after them, for a reader that began after them,
-// stays. Dropped changes leave a gap in the positions, which a reader notices.
+// DropChanges deletes changes without a position if there is no group. It keeps the newest keep changes, and other
+// changes of the transaction that made the oldest of these. inUse reports whether the stream is read by others: a group
+// that only Redis has, or open pages. The changes are chosen before both checks. A change that becomes visible after
+// the checks is therefore kept for a reader that began after them. Dropped changes leave a gap in the positions, which
+// a reader notices.
 func (s *Store) DropChanges(ctx context.Context, keep int, inUse func(context.Context) (bool, error)) error {
 	from := s.dropped.Next(time.Now())
 	var upTo int64

@@ -25,8 +25,8 @@ type DeadLetter struct {
 }
 
 // AddDeadLetter stores a dead letter. If it exists from an earlier attempt, its reason is replaced and its retry ends.
-// One that was dropped before, or after which the group was removed, is not stored again. Error: sale.ErrNotFound in
-// this case.
+// A dead letter that was dropped before, or whose group was removed, is not stored again; AddDeadLetter then returns
+// sale.ErrNotFound.
 func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
 	op := fmt.Sprintf("events: add dead letter %s of group %s", l.EventID, l.Group)
 	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
@@ -146,9 +146,9 @@ func (s *Store) DropDeadLetter(ctx context.Context, group, eventID string) error
 	return s.changeDeadLetter(ctx, droppedDead, group, eventID, drop, retrying)
 }
 
-// changeDeadLetter runs a statement and, if it changed the dead letter, logs the action. It returns the error unchanged
-// if the dead letter exists and was not changed. If it does not exist, changeDeadLetter returns nil if an earlier call
-// with this action settled it, and ErrNoDeadLetter otherwise.
+// changeDeadLetter runs a statement and, if it changed the dead letter, logs the action. If the dead letter exists and
+// was not changed, changeDeadLetter returns its last parameter. If the dead letter does not exist, it returns nil if an
+// earlier call with this action settled it, and ErrNoDeadLetter otherwise.
 func (s *Store) changeDeadLetter(ctx context.Context, action, group, eventID, statement string, unchanged error) error {
 	op := fmt.Sprintf("events: %s %s of group %s", action, eventID, group)
 	return s.db.Update(ctx, op, func(ctx context.Context, c store.Conn) error {
