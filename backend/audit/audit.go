@@ -10,8 +10,8 @@
 //
 // The Checker reads Redis at one instant (a copy of the queue) and SQL afterwards. An order leaves Redis only after it
 // is a row, so every order of that instant is found in one of the two. Later orders have a higher serial and are not
-// counted; units that were returned later have a higher return number and count as ordered. Then the Checker reads from
-// Redis the last serial that it has accepted: a row with a higher serial shows that Redis has lost data.
+// counted; units that were returned later have a higher return number and count as ordered. Then the Checker reads the
+// last serial that Redis has accepted: a row with a higher serial shows that Redis has lost data.
 //
 // The package changes neither store, except that it repairs the index of dead letters (admission.Stock.ReindexDead).
 // The Auditor pauses a sale that does not balance through its caller.

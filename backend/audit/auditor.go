@@ -25,8 +25,8 @@ type AuditorConfig struct {
 	// Pause pauses a sale that does not balance; required.
 	Pause func(ctx context.Context, saleID, reason string) error
 	// Generation reads the generation of the data of a shard, and whether it is verified. If the generation changes during
-	// a count, or the data is not verified, Redis was emptied or rebuilt, and the sale is counted later. If nil, the data
-	// in Redis is never replaced.
+	// a count, or the data is not verified, Redis was emptied or rebuilt, and the sale is counted later. Nil means that
+	// the data in Redis is never replaced.
 	Generation func(ctx context.Context, shard keyspace.Shard) (generation int64, verified bool)
 	// RecheckDelay is the time before a sale that does not balance is counted again. 0 means 3 s.
 	RecheckDelay time.Duration
@@ -60,9 +60,9 @@ func NewAuditor(cfg AuditorConfig) (*Auditor, error) {
 // interval is the shortest time between calls of Acquire.
 const interval = 5 * time.Second
 
-// restFactor bounds the share of time spent on audits: the next one waits this many times the duration of the last.
-// After a failure, most of which was a wait for a store, it waits once the duration. The wait for a lock does not
-// count.
+// restFactor bounds the share of time spent on audits: the next RunOnce begins after this many times the duration of
+// the last one. After a failure it begins after the duration itself, because most of that was a wait for a store. The
+// wait for a lock is not part of the duration.
 const restFactor = 20
 
 // Run audits until ctx ends. It returns nil. After an error it audits again later. It logs the first of consecutive
