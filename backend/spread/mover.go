@@ -188,8 +188,8 @@ func (m *Mover) SoldOut(ctx context.Context, of Sale) (bool, error) {
 	return err == nil && provesSoldOut(allocations, readings[0], readings[1]), err
 }
 
-// callTimeout bounds a reading of all segments, and a change of one: a server that hangs must not delay the refill of
-// the other segments beyond the timeout of a purchase.
+// callTimeout bounds a reading of all segments, and a change of one segment: a server that hangs must not delay the
+// refill of the other segments beyond the timeout of a purchase.
 const callTimeout = 200 * time.Millisecond
 
 func (m *Mover) states(ctx context.Context, of Sale) ([]State, error) {

@@ -77,9 +77,10 @@ func (r *Refillers) Of(of Sale) *Refiller {
 // ErrSoldOut reports that a sale had no unit left and none in transfer.
 var ErrSoldOut = errors.New("sold out")
 
-// Await waits on behalf of a purchase that found its home empty. It returns nil when the home has a unit for it: the
-// purchase must be decided again, and another one may be faster. It returns ErrSoldOut if the sale was sold out at an
-// instant during the call. When ctx ends it returns an error that wraps sale.ErrUnavailable.
+// Await waits on behalf of a purchase that found its home empty. It returns nil when the home has a unit for it. The
+// purchase must then be decided again, because another purchase may have taken the unit. Await returns ErrSoldOut if
+// the sale was sold out at an instant during the call. When ctx ends it returns an error that wraps
+// sale.ErrUnavailable.
 func (r *Refiller) Await(ctx context.Context, home int) error {
 	if home < 0 || home >= r.of.Spread {
 		return fmt.Errorf("spread: segment %d of a sale with %d", home, r.of.Spread)

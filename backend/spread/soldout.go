@@ -36,7 +36,8 @@ type State struct {
 // Between the two readings units can return to a segment in two ways only, and both are visible: a newer allocation
 // raises Version, a returned unit raises Returns. So a segment without units in both readings, with equal numbers, had
 // none in between. A unit in transfer is visible too: a segment keeps its outgoing transfer until it applies the
-// version of the commit, so a transfer that is not visible in From is part of allocations, and To has applied these.
+// version of the commit. So if From has no outgoing transfer, every earlier transfer is already part of allocations,
+// and To has applied these.
 func provesSoldOut(allocations []Allocation, first, second []State) bool {
 	if len(first) != len(allocations) || len(second) != len(allocations) {
 		return false
@@ -55,7 +56,7 @@ func provesSoldOut(allocations []Allocation, first, second []State) bool {
 }
 
 // held returns the units that the readable segments hold, with those of their outgoing transfers, and whether every
-// segment is readable. It omits units that a commit has given to a segment and that the segment has not applied.
+// segment is readable. It omits units that a commit has given to a segment if the segment has not applied the commit.
 func held(states []State) (units int64, complete bool) {
 	for _, s := range states {
 		units += s.Left
