@@ -44,8 +44,7 @@ func NewDeadLetters(cfg Config) *DeadLetters {
 	return &DeadLetters{cfg.Store, cfg.Stock, cfg.Shards, keyspace.Space{Shards: len(cfg.Shards)}, cfg.Refillers}
 }
 
-// findOrder is find for a dead letter that has the message of the order. For another one it returns a
-// *store.RefusedError.
+// findOrder is find, and returns a *store.RefusedError if the dead letter found does not have the message of the order.
 func (s *DeadLetters) findOrder(ctx context.Context, id sale.OrderID) (int, queue.DeadLetter, error) {
 	number, letter, err := s.find(ctx, id)
 	if err == nil && letter.Message.ID != id {
@@ -114,10 +113,10 @@ func (s *DeadLetters) requeue(ctx context.Context, shard Shard, o sale.Order) er
 	return err
 }
 
-// retriedBefore returns the status of an order without a dead letter that an earlier or concurrent Retry requeued. If
-// the log has an entry of its cancellation, at any position, the order was not requeued, unless the entry is that of
-// its row: the entry is written before the dead letter is removed, and is final. An entry of a retry before or after it
-// has no effect.
+// retriedBefore returns the status of an order without a dead letter that an earlier or concurrent Retry requeued. It
+// returns notFound if the log has no retry, or shows that the dead letter was cancelled or dropped: that entry is
+// written before the dead letter is removed and is final, whatever retries were logged before or after it. If the order
+// was requeued, became a row and was then cancelled, the entry is that of the row and does not count.
 func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFound error) (sale.Status, error) {
 	retry, err := s.store.LastLog(ctx, id.String(), store.RetriedDead)
 	if errors.Is(err, sale.ErrNotFound) {
@@ -157,8 +156,8 @@ const Dropped sale.Status = "dropped"
 
 // Cancelled is the result of Cancel.
 type Cancelled struct {
-	// Order has the status cancelled, Dropped, or that of its row if it was already a row. Then only the dead letter is
-	// removed.
+	// Order has the status cancelled, Dropped, or that of its row if it was already a row. In the last case only the dead
+	// letter is removed.
 	Order sale.Order
 	// UnitReturned is true if the unit is on sale again and the buyer may buy again. It is false if the row holds the
 	// unit or has returned it, and if the order never had one, for example because its message was put on the queue by
@@ -169,8 +168,8 @@ type Cancelled struct {
 // Cancel settles a dead order in three steps, each of which may be repeated:
 //
 //  1. The dead letter is marked, so that it cannot be retried.
-//  2. The order becomes a cancelled row, so that a late worker cannot write it, unless Redis was rebuilt in the
-//     meantime.
+//  2. The order becomes a cancelled row, so that a late worker cannot write it. If Redis was rebuilt since step 1, this
+//     step fails, and the call must be repeated.
 //  3. The unit and the buyer's slot are returned, and the dead letter is removed.
 //
 // After a crash the dead letter stays with the mark, and the next call of Cancel continues. The buyer's slot proves

@@ -123,8 +123,9 @@ func (s *Service) RunOnce(ctx context.Context) error {
 	})
 }
 
-// removeArchived removes the parts, which were just loaded, of sales that were archived since RunOnce read them, for
-// example while this process was suspended: Redis would sell them again. sweepRehearsals removes them after a crash.
+// removeArchived removes, of the parts that were just loaded, those of sales that were archived after RunOnce had read
+// them, for example while this process was suspended. Otherwise Redis would sell their units again. If this process
+// crashes before, sweepRehearsals removes the parts.
 func (s *Service) removeArchived(ctx context.Context, loaded []admission.SalePart) error {
 	ids, err := s.store.ArchivedSales(ctx)
 	archived := make(map[string]bool, len(ids))

@@ -190,7 +190,7 @@ func (s *Service) cancelAllDead(ctx context.Context, id string) error {
 	ctx = store.WithReason(ctx, "end of the rehearsal")
 	settlement := Settlement{Verb: CancelDead, DeadQuery: queue.DeadQuery{SaleID: id, Limit: 500}}
 	for {
-		page, err := s.dead.Settle(ctx, settlement) // the caller notices orders in unavailable shards
+		page, err := s.dead.Settle(ctx, settlement) // if a shard is unavailable, inFlight of the caller fails
 		if err != nil || page.Next == "" {
 			return err
 		}

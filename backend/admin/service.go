@@ -87,8 +87,8 @@ type Config struct {
 	Stock    Stock
 	Shards   []Shard  // in the order of their numbers; NewHoldExpirer ignores them
 	Practice []string // sales that do not count as real: rehearsals may run while they are open
-	// Refillers move units to the segments of dead orders that are retried and have none; nil: they get none of other
-	// segments.
+	// Refillers move a unit of another segment for a retried dead order that has no unit, if its segment has none left;
+	// nil: no unit is moved.
 	Refillers *spread.Refillers
 	Counters  *Counters    // nil: not exported
 	Log       *slog.Logger // nil: slog.Default

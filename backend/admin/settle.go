@@ -39,8 +39,8 @@ type Settled struct {
 type SettledPage struct {
 	Orders []Settled
 	Next   string // After of the next page; empty at the end
-	// DiedBefore is that of the request, or else the end of the millisecond of the call. The requests of the next pages
-	// have it, so that an order that dies again after a retry is not selected again.
+	// DiedBefore is that of the request or, if the request has none, the end of the millisecond of the call. Callers pass
+	// it with the requests of the next pages, so that an order that dies again after a retry is not selected again.
 	DiedBefore  time.Time
 	Unavailable []int // shards that could not be read: this page and the next pages omit their dead orders
 }
