@@ -86,8 +86,8 @@ const (
 const unremoved = `it closes automatically, and "sluice rehearse clean" removes it`
 
 // Run performs a rehearsal. It returns when all actors have finished and every order is a row, or when ctx ends. In
-// both cases it removes the copy and returns a report. cleaning, which outlives ctx, bounds these steps. Without a
-// report, the copy was not created, or cleaning ended meanwhile. With a report, an error means that the copy was not
+// both cases it removes the copy and returns a report. cleaning, which outlives ctx, bounds these steps. If Run returns
+// an error and no report, the copy was not created, or cleaning ended meanwhile. If it returns both, the copy was not
 // removed; it closes automatically, and "sluice rehearse clean" removes it.
 func Run(ctx, cleaning context.Context, cfg Config) (*Report, error) {
 	r := newRun(cfg)
@@ -288,8 +288,8 @@ func drained(points []Point, last float64) (at float64, ok bool) {
 	return at, ok
 }
 
-// drain waits until the queue is empty: at most twice the limit, and stopGrace after ctx has ended, or until cleaning
-// ends.
+// drain waits until the queue is empty, or the copy was removed. It waits for at most twice Limits.Drain, for at most
+// stopGrace after ctx has ended, and no longer than cleaning.
 func (r *run) drain(ctx, cleaning context.Context) {
 	r.setStep("waiting for queued orders")
 	ctx, stop := loop.Outlive(ctx, stopGrace)
