@@ -56,7 +56,7 @@ func (e *EmbeddedRedis) Close() {
 	}
 }
 
-// url is for the parser of Redis URLs; see dial.
+// url returns a URL that the parser of Redis URLs accepts. Clients do not connect to it; see option.
 func (*EmbeddedRedis) url() string { return "redis://embedded/0" }
 
 // option makes clients connect within the process.

@@ -48,7 +48,7 @@ func (s *Stores) pingRedis(ctx context.Context) error {
 			unavailable = slices.DeleteFunc(unavailable, func(shard int) bool { return shard == int(r.shard) })
 			if enough == nil {
 				wait := shardWait
-				if end, bounded := ctx.Deadline(); bounded { // after it, the response of this shard would be lost
+				if end, bounded := ctx.Deadline(); bounded { // return before it, with the result of this shard
 					wait = min(wait, time.Until(end)/2)
 				}
 				enough = time.After(wait)

@@ -13,9 +13,9 @@ type Stage struct {
 	Run  func(ctx context.Context) error
 }
 
-// RunStages starts the stages in order. When ctx or a stage ends, it stops the groups one after the other in reverse
-// order, so that a source of work stops before its consumers. The stages of a group stop together. It returns the
-// errors of all stages.
+// RunStages starts the stages of all groups in order. When ctx or a stage ends, it stops the groups one after the
+// other, the last group first: a source of work belongs in a later group than its consumers, and stops before them. The
+// stages of a group stop together. RunStages returns the errors of all stages.
 func RunStages(ctx context.Context, groups ...[]Stage) error {
 	type group struct {
 		stop context.CancelFunc

@@ -266,9 +266,9 @@ func Await(ctx context.Context, log *slog.Logger, store string, do func() error)
 	}
 }
 
-// claim makes the database that of a deployment, and returns its id. All processes must use the same number of shards,
-// because it determines the shard of each sale. It is at least the number of segments of every sale: two segments in
-// one shard would have the same keys.
+// claim makes the database that of a deployment, and returns the id of the deployment. All processes must use the same
+// number of shards, because the number determines the shard of each sale. It must be at least the number of segments of
+// every sale, because two segments of a sale in one shard would have the same keys.
 func (s *Stores) claim(ctx context.Context) (deployment int64, err error) {
 	want := len(s.space.All())
 	deployment, have, err := s.tables.ClaimDeployment(ctx, want)

@@ -8,9 +8,9 @@ import (
 	"sluice/internal/listen"
 )
 
-// streamRoom returns the maximum numbers of open pages of buyers and of event streams of sales. They use at most half
-// and a quarter of the limit of open files, so that purchases and the stores always have descriptors. files is that
-// limit, or 0 if it is unknown. each is the number of files per stream.
+// streamRoom returns the maximum numbers of open pages of buyers and of event streams of sales. The pages use at most
+// half of the limit of open files and the streams at most a quarter, so that purchases and the stores always have
+// descriptors. files is that limit, or 0 if it is unknown. each is the number of files per stream.
 func streamRoom(files, each int) (pages, streams int) {
 	pages, streams = notify.MaxPages, api.MaxStreams
 	if files > 0 {
