@@ -27,7 +27,7 @@ const (
 )
 
 // settings holds the values of OpenTelemetry's standard variables. The SDK reads OTEL_BSP_* and OTEL_SPAN_* itself,
-// except for the size of the queue; readSettings checks those with which it would fail.
+// except for the size of the queue; readSettings rejects values of these variables with which the SDK would fail.
 type settings struct {
 	on       bool
 	endpoint string

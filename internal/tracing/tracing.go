@@ -78,8 +78,8 @@ func New(to sdk.SpanProcessor, sampling Sampling, version string, about *resourc
 	}
 }
 
-// Full reports whether a span would be dropped because too many wait, and then counts one as dropped. The caller need
-// not create the span.
+// Full reports whether a span would be dropped because too many wait. If it returns true, it has counted a span as
+// dropped, and the caller need not create it.
 func (p *Provider) Full() bool { return p.queue != nil && p.queue.full() }
 
 // Close exports the remaining spans, within five seconds.

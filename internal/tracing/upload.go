@@ -35,8 +35,8 @@ func newUploader(s settings) *uploader {
 	}
 }
 
-// checkRedirect follows a redirect that repeats the POST on the same host. Another one would drop the spans, or send
-// the headers, which may have a secret, to another host or unencrypted.
+// checkRedirect follows a redirect that repeats the POST on the same host. Any other redirect would drop the spans, or
+// send the headers, which may have a secret, to another host or unencrypted.
 func checkRedirect(to *http.Request, before []*http.Request) error {
 	from := before[len(before)-1]
 	if to.Method == http.MethodPost && to.URL.Hostname() == from.URL.Hostname() &&
@@ -69,7 +69,8 @@ const (
 // UploadTraces implements otlptrace.Client. It retries an upload that the collector rejects temporarily, until ctx
 // ends.
 func (u *uploader) UploadTraces(ctx context.Context, resources []*spans.ResourceSpans) error {
-	// The message of an export has this one field with the same number, so both have the same encoding.
+	// The request of an export has one field, the resource spans, with the same number as in TracesData. Both messages
+	// therefore have the same encoding.
 	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: resources})
 	if err != nil {
 		return fmt.Errorf("tracing: %w", err)
