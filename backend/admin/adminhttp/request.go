@@ -141,7 +141,8 @@ func (r *request) orderID() sale.OrderID {
 // delivery contains one.
 const maxParam = 290
 
-// param returns a part of the path. A text that cannot be an id, for example one that SQL cannot store, is missing.
+// param returns a part of the path. For a text that cannot be an id, for example one that SQL cannot store, the request
+// fails with the error missing.
 func (r *request) param(name string, missing error) string {
 	text, err := url.PathUnescape(r.Params(name))
 	if err != nil || len(text) > maxParam || !httpserver.IsStorable(text) {
@@ -172,8 +173,8 @@ func (r *request) created(path string) {
 	r.Status(fiber.StatusCreated).Set(fiber.HeaderLocation, path)
 }
 
-// page returns one page of a list under its name. If it has limit items, more may follow: next then returns their
-// cursor.
+// page returns one page of a list under its name. If it has limit items, more may follow: the page then also has the
+// cursor that next returns for its last item.
 func page[B any](name string, items []B, limit int, next func(last B) any) map[string]any {
 	if items == nil {
 		items = []B{}

@@ -212,7 +212,7 @@ func newCookie(ctx *fasthttp.RequestCtx, value string) *fasthttp.Cookie {
 	cookie.SetPath(sessionPath)
 	cookie.SetHTTPOnly(true)
 	cookie.SetSameSite(fasthttp.CookieSameSiteLaxMode) // links from other sites open the console; see also sameOrigin
-	// A proxy that terminates TLS sets X-Forwarded-Proto. A forged value affects the client that sends it alone.
+	// A proxy that terminates TLS sets X-Forwarded-Proto. A forged value affects only the client that sends it.
 	proto := utils.UnsafeString(ctx.Request.Header.Peek("X-Forwarded-Proto"))
 	cookie.SetSecure(ctx.IsTLS() || strings.EqualFold(proto, "https"))
 	return cookie
