@@ -128,7 +128,7 @@ func countersOf(families map[string]*dto.MetricFamily) counters {
 	for _, m := range families["sluice_api_purchase_seconds"].GetMetric() { // by outcome
 		h := m.GetHistogram()
 		for _, b := range h.GetBucket() {
-			if b.GetUpperBound() < math.Inf(1) { // only scraped metrics have the bucket above
+			if b.GetUpperBound() < math.Inf(1) { // the bucket +Inf, which only scraped metrics have, is added below
 				f[secondsKey+strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)] += float64(b.GetCumulativeCount())
 			}
 		}
