@@ -107,8 +107,8 @@ func New(cfg Config) (*Rebuilder, error) {
 // returns guard.ErrBusy, *guard.ShardsError, *guard.DeploymentError, or another error that matches
 // sale.ErrUnavailable. After an error the shard remains unverified until a rebuild succeeds.
 //
-// If no sales are given, Run takes over data in Redis that belongs to another deployment. This is for a deployment
-// whose database is lost.
+// If no sales are given, Run takes over data in Redis that belongs to another deployment. This is for the case that the
+// database of that deployment is lost.
 func (r *Rebuilder) Run(ctx context.Context, only ...string) error {
 	byShard := map[keyspace.Shard][]string{}
 	for _, id := range only {
