@@ -20,7 +20,7 @@ const (
 	// WholeScan is the interval of scans from the beginning: the maximum delay of a row that no other scan finds.
 	WholeScan = 5 * time.Second
 	// LateCommit is how much later than rows with higher keys a row may become visible without this delay, because its
-	// transaction began earlier and committed later. Callers whose key is a time set the bound this much earlier.
+	// transaction began earlier and committed later. If the key is a time, callers set the bound this much earlier.
 	LateCommit = time.Second
 )
 

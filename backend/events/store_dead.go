@@ -25,7 +25,7 @@ type DeadLetter struct {
 }
 
 // AddDeadLetter stores a dead letter. If it exists from an earlier attempt, its reason is replaced and its retry ends.
-// A dead letter that was dropped before, or whose group was removed, is not stored again; AddDeadLetter then returns
+// If the dead letter was dropped before, or its group was removed, nothing is stored and AddDeadLetter returns
 // sale.ErrNotFound.
 func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
 	op := fmt.Sprintf("events: add dead letter %s of group %s", l.EventID, l.Group)
