@@ -1,6 +1,8 @@
 package userlimit
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,10 +34,67 @@ func TestLimiterRejectsAboveTheRate(t *testing.T) {
 	if u, err := New("", nil); err != nil || u.Allow(t.Context(), "ann").Limit != 10 {
 		t.Errorf("the default is not ten a second: %v", err)
 	}
-	for _, bad := range []string{"x", "10", "10-Y", "-1-S", "0-S"} {
+	for _, bad := range []string{"x", "10", "10-Y", "10-", "10-S-S", "-1-S", "0-S"} {
 		if _, err := New(bad, nil); err == nil {
 			t.Errorf("New(%q) succeeded", bad)
 		}
+	}
+}
+
+// All buyers of a process count in the same window. After its end they count from 0, and the counts of buyers that do
+// not return are not kept.
+func TestLocalWindowEndsForAllBuyers(t *testing.T) {
+	u, err := New("2-s", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	u.now = func() time.Time { return start }
+	for i := range 3 {
+		got := u.Allow(t.Context(), "ann")
+		want := Result{
+			Allowed: i < 2, Limit: 2, Remaining: max(0, int64(1-i)), Period: time.Second, Reset: start.Add(time.Second),
+		}
+		if got != want {
+			t.Errorf("request %d: %+v, want %+v", i+1, got, want)
+		}
+	}
+	u.now = func() time.Time { return start.Add(time.Second - 1) }
+	if got := u.Allow(t.Context(), "ann"); got.Allowed {
+		t.Errorf("just before the end of the window: %+v", got)
+	}
+	if got := u.Allow(t.Context(), "bob"); !got.Allowed || got.Reset != start.Add(time.Second) {
+		t.Errorf("the first request of bob: %+v", got)
+	}
+	u.now = func() time.Time { return start.Add(time.Second) }
+	if got := u.Allow(t.Context(), "ann"); !got.Allowed || got.Reset != start.Add(2*time.Second) {
+		t.Errorf("at the end of the window: %+v", got)
+	}
+	if n := len(u.local.counts); n != 1 {
+		t.Errorf("%d counts in a window with one buyer", n)
+	}
+}
+
+// Concurrent requests of one buyer are allowed exactly as often as the limit states.
+func TestLocalCountIsExact(t *testing.T) {
+	u, err := New("100-D", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				if u.Allow(t.Context(), "ann").Allowed {
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := allowed.Load(); n != 100 {
+		t.Errorf("%d of 400 requests allowed, want 100", n)
 	}
 }
 
