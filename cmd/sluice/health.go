@@ -42,7 +42,7 @@ that Redis and the database accept writes. A store that the environment does not
 			used, starting := dataDir(data).use()
 			var state struct {
 				Ready       bool   `json:"ready"`
-				Why         string `json:"why,omitempty"` // it is not
+				Why         string `json:"why,omitempty"` // the reason, when not ready
 				Unavailable []int  `json:"unavailable_shards,omitempty"`
 			}
 			switch {
@@ -58,7 +58,8 @@ that Redis and the database accept writes. A store that the environment does not
 				return usage("nothing to check: set --server, --data (no sluice up has used %s), %s or %s",
 					data, envRedis, envDatabase)
 			}
-			if state.Ready = err == nil; !state.Ready {
+			state.Ready = err == nil
+			if err != nil {
 				state.Why = oneLine(err)
 			}
 			return errors.Join(err, p.show(state, func(w io.Writer) { // the exit code is the rest of the text
