@@ -43,8 +43,8 @@ func (l *accessFile) reopen(ctx context.Context) error {
 	return nil
 }
 
-// accessTimeout bounds a write to a pipe that nothing reads, and stalledTimeout each one after that. The requests that
-// are logged wait for it.
+// accessTimeout bounds a write to a pipe that nothing reads. After a timeout, stalledTimeout bounds the next writes
+// until one succeeds. A request that is logged waits for its write.
 const (
 	accessTimeout  = time.Second
 	stalledTimeout = time.Millisecond

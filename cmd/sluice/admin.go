@@ -22,7 +22,7 @@ import (
 	"sluice/client"
 )
 
-// adminClient calls the admin API for the commands of a program, of which one runs.
+// adminClient calls the admin API. All commands of a program share it, and only one of them runs.
 type adminClient struct {
 	p            *program
 	server, data string
@@ -96,8 +96,8 @@ func (o *adminClient) connect() (*client.Admin, error) {
 // maxActor is the limit of the server for the name of an admin, in bytes.
 const maxActor = 64
 
-// actor returns the name for the action log, "" for the default one of the server. The user of the service may have a
-// reserved name.
+// actor returns the name for the action log: --as, or else the user of this machine. It returns "" if that user has a
+// reserved name, as the user of the service may; the server then uses its default name.
 func (o *adminClient) actor() (string, error) {
 	if store.ReservedActor(o.as) {
 		return "", usage("the admin name %q (--as, %s) is reserved for automatic actions: use another one",
@@ -118,8 +118,8 @@ var once = []client.Option{
 	client.WithHTTPClient(http.DefaultClient), client.WithRetry(client.Retry{Attempts: 1}), client.WithUserAgent("sluice"),
 }
 
-// do sends a request and decodes a successful response into out. out may be nil: the response is JSON nevertheless. The
-// detail of a problem becomes the error.
+// do sends a request and decodes a successful response into out. A response must be JSON even if out is nil. The detail
+// of a problem becomes the error.
 func (o *adminClient) do(ctx context.Context, r client.Request, out any) error {
 	c, err := o.connect()
 	if err != nil {
@@ -131,7 +131,7 @@ func (o *adminClient) do(ctx context.Context, r client.Request, out any) error {
 	err = c.Do(ctx, r, out)
 	if p, refused := errors.AsType[*client.Problem](err); refused && p.Status == http.StatusNotFound {
 		var known json.RawMessage
-		if c.Do(ctx, get(adminPath("sales")), &known) == nil { // an admin API: the path names something that is not there
+		if c.Do(ctx, get(adminPath("sales")), &known) == nil { // base is an admin API, so the named resource is missing
 			return missing(r.Path, p)
 		}
 	} else if refused && p.Code == client.Unavailable { // a store may respond and reject commands: its memory is full

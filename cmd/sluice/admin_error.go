@@ -22,7 +22,7 @@ func problemStatus(err error) int {
 	return 0
 }
 
-// mayBeDone reports whether the server may have done what a request with this error wanted.
+// mayBeDone reports whether the server may have executed a request that returned this error.
 func mayBeDone(err error) bool {
 	_, unsent := errors.AsType[usageError](err)
 	status := problemStatus(err)
@@ -62,7 +62,7 @@ func explain(base string, flags *pflag.FlagSet, err error) error {
 	return fmt.Errorf("%s is not a server of sluice: %w", base, err)
 }
 
-// clearer is a problem with another text for the user of a command.
+// clearer is a problem whose text is replaced by one for the user of a command.
 type clearer struct {
 	text string
 	*client.Problem

@@ -122,7 +122,7 @@ func TestAdminCommands(t *testing.T) {
 		{"sale show shoe", 0, "left           ?", ""},
 		{"sale show shoe", 0, "in SQL within  ? (see sluice queue)\n", ""},
 		{"sale show old", 0, "state      closed, archived\nstock      0\nsold       0\n", ""},
-		{"sale audit old", 0, "\narchived: the ordered are in the files that sluice sale show lists\nbalanced\n", ""},
+		{"sale audit old", 0, "\narchived: the orders are in the files that sluice sale show lists\nbalanced\n", ""},
 		{"sale resume lost", 0, "state      open\n", "warning: sale lost does not balance, and the next audit pauses it again: " +
 			"run sluice sale rebuild lost\n"},
 		{"sale resume fixed", 0, "state      open\n", ""},

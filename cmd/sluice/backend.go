@@ -118,7 +118,7 @@ func (f *flagSet) backend(c *cobra.Command, b *backendFlags) {
 	f.number(&b.cfg.MaxReady, "max-ready", envMaxReady, admission.DefaultMaxReady, 1, 0, "orders that may wait in one "+
 		"shard; beyond that, purchases of its sales are answered 503. About 150 bytes of Redis each")
 	f.number(&b.cfg.Replicas, "redis-wait", envWait, 0, 0, maxReplicas, "replicas of Redis that must have an order "+
-		"before the 202; with too few for half a second the answer is 503, and a retry finds the order")
+		"before the 202; if fewer have it after half a second, the answer is 503, and a retry finds the order")
 	f.oneOf(c, (*string)(&b.cfg.Journal.Sync), "journal-sync", envJournalSync, string(journal.Second),
 		"when the journal is forced to disk: always (before each answer) or second",
 		string(journal.Always), string(journal.Second))
@@ -146,7 +146,7 @@ func (f *flagSet) allowPrivate(to *[]string) {
 // minAdminToken is how many bytes an admin token has at least. A shorter one could be guessed.
 const minAdminToken = 16
 
-// finish checks the settings that are not secrets, and builds cfg of them and the environment.
+// finish checks the settings that are not secrets, and builds cfg from the flags and the environment.
 func (b *backendFlags) finish(getenv func(string) string, bad *problems) {
 	var err error
 	for _, raw := range b.cfg.EdgeMetrics {

@@ -9,7 +9,7 @@ import (
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"` // "" if it was built without the repository
-	Modified bool   `json:"modified"`         // the tree had changes
+	Modified bool   `json:"modified"`         // the work tree had uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }

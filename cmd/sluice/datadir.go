@@ -36,7 +36,7 @@ type server struct {
 	Public string `json:"public"` // http://host:port
 	Admin  string `json:"admin"`
 
-	Expect token.Expect `json:"token"` // of its tokens
+	Expect token.Expect `json:"token"` // the claims that the server requires of tokens
 }
 
 // open creates the directory and locks it for this process; unlock releases it.
@@ -50,7 +50,7 @@ func (d dataDir) open() (unlock func(), err error) {
 	}
 	lock := func(how int) error { return syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB) }
 	err = lock(syscall.LOCK_EX)
-	for try := 0; err != nil && try < 200 && lock(syscall.LOCK_SH) == nil; try++ { // `use` has a shared lock briefly
+	for try := 0; err != nil && try < 200 && lock(syscall.LOCK_SH) == nil; try++ { // `use` holds a shared lock briefly
 		time.Sleep(time.Millisecond)
 		err = lock(syscall.LOCK_EX)
 	}
@@ -125,7 +125,7 @@ func (d dataDir) setServer(s server) error {
 	return createFile(d.path(serverFile), 0o600, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) })
 }
 
-// claims returns c with the claims of the sluice up that uses the directory in place of empty ones.
+// claims returns c. It fills empty claims with those of the sluice up that uses the directory.
 func (d dataDir) claims(c token.Expect) token.Expect {
 	if at, err := d.server(); err == nil {
 		c.Issuer, c.Audience = cmp.Or(c.Issuer, at.Expect.Issuer), cmp.Or(c.Audience, at.Expect.Audience)

@@ -62,7 +62,7 @@ edge reload" take effect; otherwise it uses the built-in ones. The edge verifies
 		if cfg.Prefix == "" {
 			cfg.Prefix, err = filepath.Abs(".sluice-edge")
 		}
-		return cmp.Or(p.checkLog(), err) // cobra calls no such function of a parent
+		return cmp.Or(p.checkLog(), err) // the root does this too, but cobra calls only the innermost PersistentPreRunE
 	}
 	c.AddCommand(p.edgeReload(&cfg.Prefix))
 	return c
@@ -127,7 +127,7 @@ func (p *program) runEdge(ctx context.Context, cfg *nginx.Config, address string
 	listening := make(chan struct{})
 	cfg.Listening = func() {
 		attrs := []any{"address", address}
-		if edgePolicy(*cfg) == "" { // the workers log the copy in the prefix, which the next start replaces
+		if edgePolicy(*cfg) == "" { // the workers log only the path of its copy
 			attrs = append(attrs, "policy", policyName(""))
 		}
 		p.logger().Info("edge listening", attrs...)
@@ -138,7 +138,7 @@ func (p *program) runEdge(ctx context.Context, cfg *nginx.Config, address string
 	reloads.Go(func() {
 		select {
 		case <-ctx.Done():
-		case <-listening: // a signal before that waits
+		case <-listening: // a signal that arrives before that waits
 			onSignal(ctx, signals, func(os.Signal) { p.reloadOnHangup(ctx, *cfg) })
 		}
 	})
@@ -170,7 +170,7 @@ func edgeError(err error) error {
 	return err
 }
 
-// edgeReload returns the command that reloads the edge of a directory, which is known when it runs.
+// edgeReload returns the command that reloads the edge whose directory is *prefix when the command runs.
 func (p *program) edgeReload(prefix *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "reload",

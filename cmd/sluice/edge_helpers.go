@@ -18,15 +18,15 @@ import (
 	"sluice/nginx"
 )
 
-// edgeHelpers are the parts of an edge beside nginx, which needs them until it has ended. Their addresses are set in
-// cfg.
+// edgeHelpers are the parts of an edge that run beside nginx, such as the receiver of spans. They must run until nginx
+// has ended. Starting one sets its address in cfg.
 type edgeHelpers struct {
 	cfg  *nginx.Config
 	log  *slog.Logger
 	ends []func() // in the order of the start
 }
 
-// start runs a helper until close, which then calls end.
+// start runs a helper until close is called. close then calls end.
 func (h *edgeHelpers) start(run func(ctx context.Context), end func()) {
 	h.ends = append(h.ends, inBackground(run, end))
 }
@@ -80,7 +80,7 @@ func (p *program) addHelpers(ctx context.Context, h *edgeHelpers, flags edgeFlag
 	return nil
 }
 
-// addSpans receives what the workers of nginx record, and exports it.
+// addSpans receives the spans that the workers of nginx record, and exports them.
 func (h *edgeHelpers) addSpans(spans *tracing.Provider, registry *prometheus.Registry) error {
 	receiver, err := edgetrace.Listen(edgetrace.New(spans), registry, h.log)
 	if err != nil {
@@ -92,7 +92,7 @@ func (h *edgeHelpers) addSpans(spans *tracing.Provider, registry *prometheus.Reg
 	return nil
 }
 
-// addKeys fetches the token keys of a URL for the workers of nginx.
+// addKeys fetches token keys from their URL, and provides them to the workers of nginx.
 func (h *edgeHelpers) addKeys(ctx context.Context, keys *token.Keys) error {
 	if err := keys.Await(ctx, h.log); err != nil {
 		return err

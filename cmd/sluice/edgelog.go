@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// nginxLog writes the error log of nginx to a logger: a line for each line, with its level. Not safe for concurrent
-// use.
+// nginxLog writes the error log of nginx to a logger: one record for each line, with the line's level. Not safe for
+// concurrent use.
 type nginxLog struct {
 	log     *slog.Logger
 	partial []byte     // a line without its end, shorter than maxNginxLine
@@ -17,8 +17,8 @@ type nginxLog struct {
 	divided bool       // the next text continues the last line
 }
 
-// maxNginxLine is where a longer line is divided. nginx truncates its own lines to 2 KiB, those of libraries have no
-// bound.
+// maxNginxLine is the length, in bytes, after which a line is divided into several records. nginx truncates its own
+// lines to 2 KiB; lines of libraries have no bound.
 const maxNginxLine = 64 << 10
 
 // The parts of nginx's line: the level, the position in a Lua module, and the text. The time and the process are left
@@ -27,7 +27,7 @@ var nginxLine = regexp.MustCompile(
 	`^(?:nginx: |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d )\[(\w+)\] (?:\d+#\d+: )?(?:\*\d+ )?` +
 		`(\[lua\] \S+:\d+: (?:[\w.]+\(\): )?)?(.*)$`)
 
-// byClient matches the errors that nginx logs for what a client sends. The access log has these requests.
+// byClient matches the errors that nginx logs for invalid requests. These requests are also in the access log.
 var byClient = regexp.MustCompile(`^client (sent |intended to send )`)
 
 func (l *nginxLog) Write(p []byte) (int, error) {
@@ -48,12 +48,12 @@ func (l *nginxLog) Write(p []byte) (int, error) {
 	}
 }
 
-// end logs a last line without an end, as of a process that was killed. Call it once nginx has ended.
+// end logs a last line without a line feed, such as that of a killed process. Call it once, after nginx has ended.
 func (l *nginxLog) end() { _, _ = l.Write([]byte("\n")) }
 
-// line logs one line, or a part of a divided one, which has the level of the part before it. A line that does not begin
-// as nginx's do is at least a warning: it belongs to an error before it, as a stack of Lua does, or another library
-// reports the end of the process.
+// line logs one line, or a part of a divided line. A part has the level of the part before it. A line without the
+// prefix of nginx's lines is at least a warning: it continues an error, as a Lua stack trace does, or it is from a
+// library that ends the process.
 func (l *nginxLog) line(line string) {
 	if l.divided {
 		// keeps the level
@@ -68,8 +68,8 @@ func (l *nginxLog) line(line string) {
 	}
 }
 
-// nginxLevel returns the level of a line of nginx. Notices of the Lua modules are those of a loaded policy, all others
-// are about processes and signals.
+// nginxLevel returns the level of a line of nginx. A notice of a Lua module reports a loaded policy, so it is logged at
+// info level. Other notices are about processes and signals, and are logged at debug level.
 func nginxLevel(name string, lua bool, text string) slog.Level {
 	switch name {
 	case "emerg", "alert", "crit", "error":

@@ -19,7 +19,7 @@ import (
 	"sluice/internal/token"
 )
 
-// The environment. Flags win over it, and it wins over the defaults.
+// The environment variables. A flag takes precedence over its variable, and a variable over the default.
 const (
 	envListen              = "SLUICE_LISTEN"
 	envAdmin               = "SLUICE_ADMIN_LISTEN"
@@ -130,8 +130,8 @@ func (m *problems) checkDatabase(name, raw string) {
 	}
 }
 
-// maxShards bounds the shards: each costs every worker a few waiting connections, and each read of the queue's state a
-// round trip.
+// maxShards bounds the number of shards. Every shard adds a few waiting connections to each worker, and a round trip to
+// each read of the queue's state.
 const maxShards = 64
 
 func (f *flagSet) shards(to *int) {

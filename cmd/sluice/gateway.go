@@ -41,7 +41,7 @@ the unit's listener instead of --listen.`,
 		},
 	}
 	f := p.flags(c)
-	f.edge(&g.edgeFlags, "a file is read again when it changes", "TLS (HTTP/1.1 only; HTTP/2 is the nginx edge's)")
+	f.edge(&g.edgeFlags, "a file is read again when it changes", "TLS (HTTP/1.1 only; for HTTP/2 use the nginx edge)")
 	f.str(&g.cfg.PolicyPath, "policy", envPolicy, "",
 		"policy file, read again when it changes (default: lua/policy.lua of the working directory, "+
 			"else the built-in one)")
@@ -51,7 +51,7 @@ the unit's listener instead of --listen.`,
 	return c
 }
 
-// newGateway returns a gateway with its token keys. It waits while a URL of keys does not respond.
+// newGateway returns a gateway with its token keys. If the keys are at a URL, it waits until that URL responds.
 func newGateway(ctx context.Context, cfg gateway.Config) (*gateway.Gateway, error) {
 	g, err := gateway.New(cfg)
 	if err != nil {

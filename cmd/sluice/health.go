@@ -62,7 +62,7 @@ that Redis and the database accept writes. A store that the environment does not
 			if err != nil {
 				state.Why = oneLine(err)
 			}
-			return errors.Join(err, p.show(state, func(w io.Writer) { // the exit code is the rest of the text
+			return errors.Join(err, p.show(state, func(w io.Writer) { // the exit code reports everything else
 				if len(state.Unavailable) > 0 {
 					fmt.Fprintf(w, "ready without %s (sluice shard list has the reason)\n",
 						plural.Named("shard", state.Unavailable))

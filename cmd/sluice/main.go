@@ -1,4 +1,5 @@
-// Command sluice sells a limited stock under any load: see the README.
+// Command sluice is an admission gate for flash sales. It runs the edges, backends and workers, and it administers
+// sales.
 package main
 
 import (
@@ -177,7 +178,8 @@ func forAll(c *cobra.Command, do func(*cobra.Command)) {
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-// parent adds subcommands to c. Without one of them, c prints its help, unless it does something itself.
+// parent adds subcommands to c. If c has no function of its own, it prints its help when it is run without a
+// subcommand.
 func parent(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	if c.RunE == nil {
 		c.RunE = help
@@ -186,7 +188,8 @@ func parent(c *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// wrapArgs makes c check its arguments. Without a check of its own, it takes those that its usage line names.
+// wrapArgs makes c reject empty arguments, and then run its own check. A command without a check of its own accepts the
+// arguments that its usage line names.
 func wrapArgs(c *cobra.Command) {
 	check := c.Args
 	if check == nil {
@@ -228,8 +231,8 @@ func checkServer(c *cobra.Command) error {
 	return bad.err()
 }
 
-// logger returns the only logger of the program, because the lines of several would be mixed. It must not be called
-// before the flags are parsed.
+// logger returns the logger that all parts of the program share: several loggers could mix their lines. It must not be
+// called before the flags are parsed.
 func (p *program) logger() *slog.Logger {
 	p.makeLog.Do(func() { p.log = p.newLogger() })
 	return p.log
@@ -259,7 +262,7 @@ func (p *program) logsText() bool {
 	return p.logFormat == logText || p.logFormat == logAuto && p.onTerminal()
 }
 
-// quietStart logs only warnings and errors until loud is called, if the log is text.
+// quietStart suppresses info messages until loud is called. It affects only logs in text form at the default level.
 func (p *program) quietStart() (loud func()) {
 	before := p.level.Level()
 	if p.logsText() && before == slog.LevelInfo {

@@ -85,8 +85,8 @@ func (m manual) write(root *cobra.Command) {
 	}
 	m.heading("Output")
 	m.text("Results go to standard output, as a table or, with --json, as JSON. Errors, logs and progress go to " +
-		"standard error. Logs are text on a terminal, and otherwise JSON, one object per line, see --log. A line that " +
-		"changes is written on a terminal only, and not where TERM is dumb.")
+		"standard error. Logs are text on a terminal, and otherwise JSON, one object per line, see --log. " +
+		"Progress lines that are overwritten appear only on a terminal, and not if TERM is dumb.")
 	m.heading("Completion in a shell")
 	m.block(`source <(sluice completion bash)                                    # bash, with the package bash-completion
 sluice completion zsh > "${fpath[1]}/_sluice"                       # zsh

@@ -10,9 +10,10 @@ import (
 	"syscall"
 )
 
-// openOutput opens a file that replaces the one at path when it is complete, and has no more permissions than that one.
-// Its name is random, because another process may write to the same path. whole is false if another kind of file is at
-// path, such as a device, a pipe or a link: then it opens that one, and creates none.
+// openOutput creates a temporary file, which the caller renames to path when it is complete. It has at most the
+// permissions of the file that it replaces. Its name is random, because another process may write to the same path. If
+// path is no regular file but, for example, a device, a pipe or a link, openOutput opens path itself and whole is
+// false.
 func openOutput(path string, flags int, mode fs.FileMode) (file *os.File, whole bool, err error) {
 	name := path
 	info, missing := os.Lstat(path)
@@ -27,7 +28,7 @@ func openOutput(path string, flags int, mode fs.FileMode) (file *os.File, whole 
 	return file, whole, ofPath(path, err)
 }
 
-// ofPath makes an error of a temporary file name the path of the file that it replaces.
+// ofPath replaces the name of the temporary file in an error by path.
 func ofPath(path string, err error) error {
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		failed.Path = path
@@ -35,8 +36,8 @@ func ofPath(path string, err error) error {
 	return err
 }
 
-// createFile creates or replaces a file as a whole: an error or a crash leaves the old one. It writes directly to a
-// device, a pipe, a link or a mount point, and may then call write twice.
+// createFile creates or replaces a file atomically: after an error or a crash, the old one is unchanged. It writes
+// directly to a device, a pipe, a link or a mount point, and may then call write twice.
 func createFile(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	file, whole, err := openOutput(path, os.O_TRUNC, mode)
 	if err != nil {

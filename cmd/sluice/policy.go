@@ -73,8 +73,9 @@ func (p *program) checkCommand() *cobra.Command {
 		Short: "Check a policy; if it is invalid, exit 2 and print a line for each error",
 		Long: `Check a policy as both edges read it. Each error is one line, FILE:LINE: problem and remedy, and the
 exit code is 2. A warning marks a setting that is valid and probably unintended: a rule that never
-rejects, a burst that is too small for the clock, a zone that is too small for the expected clients.
-FILE defaults to ` + envPolicy + `, or to lua/policy.lua if it is not set.`,
+rejects, a burst that is too small for requests that arrive within one millisecond, a zone that is
+too small for the expected clients. FILE defaults to ` + envPolicy + `, or to lua/policy.lua if that
+is not set.`,
 		Example: `  sluice policy check
   sluice policy check new.lua --strict                     # warnings fail too: for continuous integration
   sluice policy check new.lua --keys 400000 --zone 256m    # check the size for 400,000 concurrent clients`,

@@ -19,7 +19,7 @@ import (
 	"sluice/internal/plural"
 )
 
-// show prints v as JSON with --json, else as text. run reports an output that is incomplete.
+// show prints v as JSON with --json, else as text. It does not report failed writes of text; run does.
 func (p *program) show(v any, text func(w io.Writer)) error {
 	if !p.json {
 		text(p.out)

@@ -37,11 +37,11 @@ func (o *adminClient) rehearseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rehearse [SALE]",
 		Short: "Simulate buyers of a copy of a sale and report whether this deployment is ready for the sale",
-		Long: `Copy a sale with units of its own, send simulated buyers and bots to it through the edge, wait until
-every order is a row, check that nothing was sold twice or lost, remove the copy, and write a report.
-Only the simulated buyers can see the copy and buy from it. Its orders produce no events, so no group
-and no webhook receives them. Without SALE the command uses the only sale besides the demo sale of
-"sluice up", or the demo sale if there is no other.
+		Long: `Create a copy of a sale with separate units, send simulated buyers and bots to it through the edge,
+wait until every order is a row, check that nothing was sold twice or lost, remove the copy, and
+write a report. Only the simulated buyers can see the copy and buy from it. Its orders produce no
+events, so no group and no webhook receives them. Without SALE the command uses the only sale
+besides the demo sale of "sluice up", or the demo sale if there is no other.
 
 A rehearsal is rejected while a real sale is open or paused, or if one opens before it ends. The
 exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
@@ -129,7 +129,7 @@ func (o *adminClient) rehearse(ctx context.Context, f rehearseFlags, saleID stri
 func (f *rehearseFlags) finish(o *adminClient, bad *problems) {
 	var err error
 	f.Buyer = sale.RehearsalBuyer
-	if most := limits.OpenFiles() - 100; most > 0 { // otherwise connections fail here and count as failures of the edge
+	if most := limits.OpenFiles() - 100; most > 0 { // beyond it, connections would fail here
 		f.Connections = min(f.Connections, most)
 	}
 	if f.Workload.Seed == 0 {
@@ -264,7 +264,8 @@ func (o *adminClient) rehearsals(ctx context.Context) (ids []string, err error) 
 }
 
 // removeRehearsals removes rehearsals until ctx ends. It returns the removed ones and the errors of the others. A
-// missing one is an error unless listed, because another process may have removed it since.
+// missing rehearsal is an error, unless listed: then the ids are from a list of the server, and another process may
+// have removed it since.
 func (o *adminClient) removeRehearsals(ctx context.Context, ids []string, listed bool) ([]removedJSON, error) {
 	removed := []removedJSON{}
 	var failed error
@@ -317,7 +318,7 @@ func (s *rehearsalStage) Make(
 	case http.StatusConflict:
 		err = fmt.Errorf("%w Rehearse while no real sale is open, or add --beside-real-sales", err)
 	}
-	if err == nil && (!sale.IsRehearsal(made.ID) || sale.ValidateID(made.ID) != nil) { // it names the files of the report
+	if err == nil && (!sale.IsRehearsal(made.ID) || sale.ValidateID(made.ID) != nil) { // the id becomes a file name
 		err = fmt.Errorf("the server returned %q as the id of the rehearsal", made.ID)
 	}
 	return rehearsal.Sale{ID: made.ID, Title: made.Title, Stock: made.Stock, PerBuyer: int64(made.PerBuyer)}, err
@@ -326,7 +327,7 @@ func (s *rehearsalStage) Make(
 func (s *rehearsalStage) Remove(ctx context.Context, id string) (orders int64, gone bool, err error) {
 	r, err := s.o.removeRehearsal(ctx, id)
 	switch problemStatus(err) {
-	case http.StatusNotFound: // repeated after a lost response
+	case http.StatusNotFound: // the request was repeated after a lost response
 		return 0, true, nil
 	case http.StatusConflict:
 		return 0, false, nil

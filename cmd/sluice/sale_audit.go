@@ -33,7 +33,7 @@ func (o *adminClient) saleAudit() *cobra.Command {
 	}
 }
 
-// audit audits a sale, and reports on a terminal that the command waits.
+// audit audits a sale. While it waits, it shows progress on a terminal.
 func (o *adminClient) audit(ctx context.Context, id string) (raw json.RawMessage, r client.Audit, err error) {
 	done := o.p.waiting(func() string { return "counting every unit of " + id })
 	defer done()
@@ -54,7 +54,7 @@ func printAudit(w io.Writer, r client.Audit) {
 		fmt.Fprintf(w, "cancelled orders whose units have not returned to the sale yet: %d\n", r.Returning)
 	}
 	if r.Archived {
-		fmt.Fprintln(w, "archived: the ordered are in the files that sluice sale show lists")
+		fmt.Fprintln(w, "archived: the orders are in the files that sluice sale show lists")
 	}
 	if r.Balanced {
 		fmt.Fprintln(w, "balanced")
@@ -71,8 +71,9 @@ func printAudit(w io.Writer, r client.Audit) {
 	}
 }
 
-// unbalancedWarning returns what to call after a resume. It audits the sale if it was paused automatically, and prints
-// the remedy if the sale does not balance. Errors are ignored: the sale is resumed.
+// unbalancedWarning returns a function that is called after the sale is resumed. If the sale was paused automatically,
+// that function audits it, and prints a warning with the remedy if it does not balance. Errors of the audit are
+// ignored, because the resume has succeeded.
 func (o *adminClient) unbalancedWarning(ctx context.Context, id string) (warn func()) {
 	var s client.AdminSale
 	actor := ""

@@ -17,9 +17,10 @@ var secretVariables = []string{
 // maxSecret bounds the files of secrets, in bytes.
 const maxSecret = 64 << 10
 
-// withSecretFiles returns getenv with the secret variables whose files are named, as systemd's LoadCredential and
-// secrets of containers provide them. White space around a value is removed. An empty file sets nothing, because the
-// systemd units name a file for each secret.
+// withSecretFiles returns a getenv that also reads secrets from files. If NAME_FILE is set, the variable NAME has the
+// content of that file, without white space around it. systemd's LoadCredential and the secrets of containers provide
+// such files. An empty file sets nothing, because the systemd units name a file for each secret, also for one that is
+// not used.
 func withSecretFiles(getenv func(string) string) (func(string) string, error) {
 	var bad problems
 	values := map[string]string{}

@@ -36,7 +36,7 @@ func interruptible[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
-// readInput is interruptible for the input of a command: its other errors are usage errors.
+// readInput is interruptible for the input of a command. It returns errors of read as usage errors.
 func readInput[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	value, err := interruptible(ctx, read)
 	if err != nil && !errors.Is(err, errInterrupted) {
@@ -45,8 +45,8 @@ func readInput[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	return value, err
 }
 
-// checkInterruptibly is interruptible for the checks before a command. They also run if ctx is done already: then the
-// command itself reports what it has not done.
+// checkInterruptibly is interruptible for the checks before a command. If ctx is done already, it runs the check
+// without interruption, so that the command starts and itself reports that it was interrupted.
 func checkInterruptibly[T any](ctx context.Context, check func() (T, error)) (T, error) {
 	if ctx.Err() != nil {
 		return check()
@@ -62,23 +62,23 @@ func orInterrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// handlesHangup annotates commands that use SIGHUP for something else than their end.
+// handlesHangup annotates commands that SIGHUP does not end, because they use it for another purpose.
 const handlesHangup = "sighup"
 
-// runsUntilSignal annotates commands that run until a signal ends them: a signal during their start is no error. Its
-// value is the name of a flag with which the command ends without a signal, or "".
+// runsUntilSignal annotates commands that run until a signal ends them. A signal during their start is no error. The
+// value of the annotation is the name of a flag with which the command ends without a signal, or "".
 const runsUntilSignal = "service"
 
-// isStopped reports whether err is that of a start that a signal has ended.
+// isStopped reports whether err means that a signal has ended a command that runs until a signal.
 func isStopped(c *cobra.Command, err error) bool {
 	unless, is := c.Annotations[runsUntilSignal]
 	return is && !c.Flags().Changed(unless) && errors.Is(err, errInterrupted)
 }
 
-// untilHangup returns a context that SIGHUP ends too, as SIGTERM does: when its terminal is closed, a process finishes
-// its work. It changes nothing for commands that handle SIGHUP themselves, and if the process was started with SIGHUP
-// ignored, as nohup does. A command that runs until a signal ignores SIGPIPE: it continues when the reader of its
-// output ends.
+// untilHangup returns a context that SIGHUP ends, as SIGTERM does, so that a process finishes its work when its
+// terminal is closed. It returns ctx itself for commands that handle SIGHUP, and if the process was started with SIGHUP
+// ignored, as nohup does. It also makes a command that runs until a signal ignore SIGPIPE, so that the command
+// continues when the reader of its output ends.
 func untilHangup(ctx context.Context, root *cobra.Command, args []string) (context.Context, context.CancelFunc) {
 	c, _, err := root.Find(args)
 	if _, serves := c.Annotations[runsUntilSignal]; serves {
@@ -90,8 +90,8 @@ func untilHangup(ctx context.Context, root *cobra.Command, args []string) (conte
 	return untilSignal(ctx, syscall.SIGHUP)
 }
 
-// untilSignal returns a context that these signals end. A terminal sends them to the reader of the log too, such as
-// tee, so the process ignores SIGPIPE from then on and completes its work.
+// untilSignal returns a context that these signals end. A terminal sends a signal also to the process that reads the
+// log, such as tee. Therefore sluice ignores SIGPIPE after the signal, and completes its work.
 func untilSignal(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	arriving, stop := received(signals...)
@@ -102,8 +102,9 @@ func untilSignal(ctx context.Context, signals ...os.Signal) (context.Context, co
 	return ctx, func() { stop(); cancel() }
 }
 
-// untilAnother returns a context that another SIGINT or SIGTERM ends after ctx has ended, for work that a signal does
-// not interrupt. It ignores signals in the first second: timeout(1) sends one to the process and one to its group.
+// untilAnother returns a context for work that the first signal must not interrupt. A SIGINT or SIGTERM that arrives
+// after the end of ctx ends it. Signals in the first second after that end are ignored, because timeout(1) sends the
+// same signal twice: to the process and to its group.
 func untilAnother(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -115,7 +116,8 @@ func untilAnother(ctx context.Context) (context.Context, context.CancelFunc) {
 	return longer, func() { stop(); cancel() }
 }
 
-// received delivers these signals, until stop. One that arrives while another one waits is dropped.
+// received returns a channel of these signals, until stop is called. A signal that arrives while another one waits in
+// the channel is dropped.
 func received(signals ...os.Signal) (_ <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, signals...)

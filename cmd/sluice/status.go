@@ -68,9 +68,9 @@ func (s *status) show(line string) {
 	s.last = line
 }
 
-// overwrite prints lines on a terminal in place of those before. A narrow terminal truncates them, because the next
-// call would not find the beginning of a wrapped one. Each line ends in a space, because a terminal shows the last
-// character of a truncated line in the last column.
+// overwrite prints lines on a terminal in place of those that it printed before. It switches off the wrapping of lines,
+// because the next call could not find the beginning of a wrapped line. Each line ends in a space, because a terminal
+// shows the last character of a line that is too long in the last column.
 func (s *status) overwrite(lines ...string) {
 	up := ""
 	if s.lines > 1 {
@@ -91,8 +91,8 @@ func (s *status) done() {
 // patience is the wait after which progress is shown, and the interval of its updates.
 const patience = time.Second
 
-// waiting shows the text of what and the elapsed time on a terminal, every second from the first on, until done is
-// called.
+// waiting shows the text that what returns, and the elapsed time, on a terminal. It does so once a second, beginning
+// after one second, until done is called.
 func (p *program) waiting(what func() string) (done func()) {
 	if !p.onTerminal() {
 		return func() {}

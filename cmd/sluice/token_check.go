@@ -20,7 +20,7 @@ type tokenVerdict struct {
 	Reason    string     `json:"reason,omitempty"`
 }
 
-// maxTokenInput is more than the longest token with what may be pasted around it.
+// maxTokenInput bounds the input, in bytes. It exceeds the longest token with text that a user may paste around it.
 const maxTokenInput = 16 << 10
 
 func (p *program) tokenCheckCommand() *cobra.Command {
@@ -83,7 +83,7 @@ func (p *program) checkToken(ctx context.Context, keys *token.Keys, raw string) 
 	} else {
 		user, expires, err := set.VerifyUntil(raw)
 		if err != nil {
-			return err // it has expired since
+			return err // the token has expired since Explain accepted it
 		}
 		expires = expires.UTC().Truncate(time.Second)
 		result = tokenVerdict{Valid: true, User: user, ExpiresAt: &expires}

@@ -94,7 +94,7 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 		return err
 	}
 	defer unlock()
-	public, err := listen(ctx, "listen", flags.listen) // first: without its addresses, up changes nothing
+	public, err := listen(ctx, "listen", flags.listen) // first: if an address is not available, up must change nothing
 	if err != nil {
 		return err
 	}
@@ -181,8 +181,8 @@ func (p *program) up(ctx context.Context, flags upFlags) error {
 	})
 }
 
-// trimAfter is when the memory that only the start needed is returned to the operating system. An idle process collects
-// garbage once in two minutes, and would keep it that long.
+// trimAfter is the time after the start at which memory that only the start needed is returned to the operating system.
+// Otherwise an idle process would keep it until its next garbage collection, up to two minutes later.
 const trimAfter = 5 * time.Second
 
 type ownStores struct{ redis, database bool }
@@ -233,8 +233,8 @@ func (f upFlags) gatewayConfig(backend net.Addr) gateway.Config {
 	}
 }
 
-// workStages are the worker and the consumer groups. They stop together, after the sources of their work. The worker of
-// an embedded Redis stops when its queue is empty, because the queue ends with the process.
+// workStages are the worker and the consumer groups. They stop together, after the stages that produce their work. With
+// the embedded Redis, the worker first empties the queue, because the queue is lost when the process ends.
 func workStages(
 	s *assemble.Stores, work assemble.WorkerConfig, groups assemble.GroupConfig, own ownStores, log *slog.Logger,
 ) []assemble.Stage {
@@ -252,7 +252,7 @@ func workStages(
 	for _, group := range assemble.Groups {
 		stages = append(stages, assemble.Stage{Name: group, Run: func(ctx context.Context) error {
 			err := s.RunGroup(ctx, group, groups)
-			if errors.Is(err, events.ErrRemoved) { // sales continue
+			if errors.Is(err, events.ErrRemoved) { // the process continues, so that sales do
 				log.Warn("the group was removed: it handles and sends nothing until sluice up starts again", "group", group)
 				<-ctx.Done()
 				return nil

@@ -16,8 +16,8 @@ import (
 
 var errStarting = httpserver.NewProblem(problem.Unavailable, "The service is starting. Please try again.")
 
-// startGrace is how long requests wait for the start before they get 503. A usual start is shorter: then the server
-// that answers 503 is not started, and its end does not delay the start.
+// startGrace is how long requests wait for the start before they get 503. A usual start is shorter. Then the server
+// that answers 503 is never started, so stopping it does not delay the start.
 const startGrace = 300 * time.Millisecond
 
 // answerStarting answers requests at TCP listeners with 503, except /healthz, from startGrace on until stop is called.

@@ -82,8 +82,8 @@ func argumentNames(use string) (required []string, most int) {
 	return required, most + len(required)
 }
 
-// flagError describes an unknown flag or an invalid value. A flag after an unknown command belongs to the command that
-// was meant, so the error is that of the command.
+// flagError describes an unknown flag or an invalid value. If the command before an unknown flag is unknown too, it
+// describes only the command: the flag may be valid for the intended command.
 func flagError(c *cobra.Command, err error) error {
 	see := " (see " + c.CommandPath() + " --help)"
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -107,7 +107,7 @@ func flagError(c *cobra.Command, err error) error {
 	return usage("%w%s", err, see)
 }
 
-// onlyDecimal makes a flag with a whole number accept decimal numbers only. 010 would be eight.
+// onlyDecimal makes a flag for a whole number accept decimal numbers only. pflag alone would read 010 as eight.
 func onlyDecimal(f *pflag.Flag) {
 	if strings.Contains(f.Value.Type(), "int") {
 		f.Value = decimal{f.Value}

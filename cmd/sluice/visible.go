@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// visibleWriter escapes what a terminal would interpret, because titles, names, reasons and lines of logs come from
-// other users: control characters except line feeds and tabs, and characters that change the direction of writing, are
-// written as \u001b is. In JSON the escape means the same character. A character must not be split between two writes.
-// It is safe for concurrent use if w is.
+// visibleWriter escapes characters that a terminal would interpret, because titles, names, reasons and lines of logs
+// come from other users. These are control characters except line feeds and tabs, and characters that change the
+// direction of writing. Escapes have the form \u001b, which in JSON means the same character. A character must not be
+// split between two writes. It is safe for concurrent use if w is.
 type visibleWriter struct {
 	w      io.Writer
 	failed atomic.Pointer[error] // the first error of w

@@ -11,8 +11,8 @@ import (
 	"sluice/internal/assemble"
 )
 
-// A lease below a second would run out while one call to Redis waits; one above an hour would keep orders of a dead
-// worker for as long.
+// The bounds of --lease. A lease of less than a second could expire during one call to Redis. A lease of more than an
+// hour would hold the orders of a crashed worker for that long.
 const (
 	minLease = time.Second
 	maxLease = time.Hour
