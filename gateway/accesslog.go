@@ -101,7 +101,8 @@ func appendEntry(b []byte, ctx *fasthttp.RequestCtx, x *exchange) []byte {
 
 var worker = strconv.Itoa(os.Getpid())
 
-// finish completes the last line of b, which becomes the buffer.
+// finish completes the last line of b and makes b the buffer. It writes the buffer if it has more than accessLogSize
+// bytes.
 func (l *accessLog) finish(b []byte, took time.Duration, sent int64) {
 	b = strconv.AppendInt(append(b, `,"bytes":`...), sent, 10)
 	b = strconv.AppendFloat(append(b, `,"seconds":`...), took.Seconds(), 'f', 3, 64)

@@ -77,9 +77,9 @@ func (g *Gateway) identify(x *exchange) (denied int, err error) {
 	return -1, err
 }
 
-// count counts the request by all its rules, or by none. It returns the rule of the edge that refuses it, or -1. Rules
-// of the fleet decide only about requests that those of the edge admit, because they may call Redis. refused reports
-// that one of them has refused the request.
+// count counts the request by all its rules, or by none. It returns the rule of the edge that refuses it, or -1. A rule
+// of the fleet may call Redis, so these rules decide only about requests that the rules of the edge admit. refused
+// reports whether a rule of the fleet has refused and answered the request.
 func (g *Gateway) count(ctx *fasthttp.RequestCtx, now limit.Instant, x *exchange) (i int, refused bool) {
 	if len(x.fleet) == 0 {
 		return g.table.Take(now, x.checks), false

@@ -26,7 +26,7 @@ type Config struct {
 
 	Logger    *slog.Logger          // default: no log
 	AccessLog io.Writer             // receives one JSON object a request, in the format of the nginx edge; default: no log
-	Registry  prometheus.Registerer // of one gateway; default: no metrics
+	Registry  prometheus.Registerer // not shared with another gateway; default: no metrics
 
 	Spans *edgetrace.Recorder // exports spans of sampled requests; default: no spans
 

@@ -17,10 +17,11 @@ const (
 	corsAge     = "7200" // seconds; browsers keep a preflight no longer
 )
 
-// corsPath begins the paths of the API. Pages are not read by scripts of other sites, and documents allow all origins.
+// corsPath is the prefix of the API's paths. The edge allows origins for these paths only: scripts of other sites do
+// not need the pages, and backends allow every origin to read the documents.
 var corsPath = []byte("/v1/")
 
-// allowOrigin notes the origin of a request to the API if it is allowed.
+// allowOrigin sets x.origin if the request is for the API and its origin is allowed.
 func (g *Gateway) allowOrigin(x *exchange) {
 	isSender := func(allowed string) bool { return ascii.EqualFold(x.Headers.Origin, allowed) }
 	if bytes.HasPrefix(x.path, corsPath) && slices.ContainsFunc(g.config.CORSOrigins, isSender) {
@@ -28,8 +29,8 @@ func (g *Gateway) allowOrigin(x *exchange) {
 	}
 }
 
-// respondPreflight answers the question of a browser whether a page of an allowed origin may send a request, and
-// reports whether it did. It counts for no limit.
+// respondPreflight answers a preflight, by which a browser checks whether a page of an allowed origin may send a
+// request. It reports whether it has answered. No limit counts preflights.
 func (x *exchange) respondPreflight(ctx *fasthttp.RequestCtx) bool {
 	if len(x.origin) == 0 || len(x.Headers.Preflight) == 0 || !ctx.IsOptions() || x.Headers.Chunked {
 		return false

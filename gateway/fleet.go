@@ -54,8 +54,8 @@ func (x *exchange) matchFleet(rules []*rule, method []byte) {
 	}
 }
 
-// admitFleet checks the rules of the fleet. The rules of the edge have not refused the request. It returns false if it
-// has refused the request.
+// admitFleet checks the rules of the fleet. Call it only if no rule of the edge refuses the request. It returns false
+// if it has refused and answered the request.
 func (g *Gateway) admitFleet(ctx *fasthttp.RequestCtx, x *exchange) bool {
 	for i := range x.fleet {
 		c := &x.fleet[i]
@@ -88,8 +88,8 @@ func (g *Gateway) refundFleet(checks []fleetCheck) {
 	}
 }
 
-// acceptFleet counts the decisions on an admitted request. An edge has no quota of these rules to report: it knows what
-// it has leased, and not what is left for the fleet.
+// acceptFleet counts the decisions on an admitted request. It reports no quota to the client, because an edge does not
+// know how many slots are left for the fleet.
 func (x *exchange) acceptFleet() {
 	for _, c := range x.fleet {
 		switch c.decision.Outcome {

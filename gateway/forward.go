@@ -45,8 +45,8 @@ func (g *Gateway) forward(ctx *fasthttp.RequestCtx, x *exchange) {
 	}
 }
 
-// isRepeatable reports whether a request may be processed twice without further effect. Purchases are: backends
-// deduplicate them by X-Request-Id.
+// isRepeatable reports whether a backend may process a request twice without a second effect. It returns true for
+// purchases, because backends deduplicate them by X-Request-Id.
 func isRepeatable(method, path []byte) bool {
 	switch string(method) {
 	case fasthttp.MethodGet, fasthttp.MethodHead, fasthttp.MethodOptions:

@@ -77,7 +77,7 @@ func New(config Config) (*Gateway, error) {
 	}
 	var p *policy.Policy
 	registry := prometheus.NewRegistry()
-	// With a cache of tokens, because in a flood the same buyers return.
+	// Tokens are cached, because in a flood the same buyers send many requests.
 	keyOptions := token.Options{Expect: config.Expect, Cache: cachedTokens}
 	g.keys, errs[1] = token.Open(config.TokenKeys, config.Secret, keyOptions)
 	g.certificate, errs[2] = readCertificate(config.TLSCert, config.TLSKey)
@@ -201,5 +201,5 @@ func (g *Gateway) runOnce() {
 // now returns the time in milliseconds of the clock of the limits.
 func (g *Gateway) now() int64 { return g.config.Now().Milliseconds() }
 
-// instant returns the same time in the unit of the limits.
+// instant returns the same time in microseconds, the unit of package limit.
 func (g *Gateway) instant() limit.Instant { return limit.Instant(g.config.Now().Microseconds()) }

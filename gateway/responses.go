@@ -31,8 +31,8 @@ var (
 //go:embed busy.html
 var busyPage string
 
-// The pages of refusals that end soon. They reload themselves with a script, because a browser does not obey Refresh at
-// an address with a fragment.
+// The pages for temporary refusals. They reload themselves with a script, because browsers ignore the header Refresh if
+// the address has a fragment.
 var (
 	tooManyPage = fillBusyPage("Too many requests came from your connection.", "您的网络请求过于频繁。")
 
@@ -84,7 +84,8 @@ func respondUnauthorized(ctx *fasthttp.RequestCtx) {
 	respond(ctx, fasthttp.StatusUnauthorized, bodyUnauthorized)
 }
 
-// respondUnavailable reports a lack of resources or backends. A client that exceeds a limit receives a 429 instead.
+// respondUnavailable answers 503, for a lack of resources or backends. A client that exceeds a limit receives 429
+// instead.
 func respondUnavailable(ctx *fasthttp.RequestCtx, x *exchange) {
 	ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, "1")
 	respondOrPage(ctx, x, fasthttp.StatusServiceUnavailable, bodyUnavailable, unavailablePage)
@@ -103,8 +104,8 @@ func prefersHTML(accept []byte) bool {
 	return found && (len(rest) == 0 || rest[0] == ',' || rest[0] == ';')
 }
 
-// respondOrPage writes a problem document, or a page for a browser that opens an address. Neither is stored, so that
-// they need no Vary.
+// respondOrPage writes a problem document, or a page for a browser that opens an address. Caches may store neither of
+// them, so the response needs no Vary.
 func respondOrPage(ctx *fasthttp.RequestCtx, x *exchange, status int, body, page []byte) {
 	respond(ctx, status, body)
 	if ctx.IsGet() && prefersHTML(x.Headers.Accept) {

@@ -20,7 +20,7 @@ type snapshot struct {
 	ip            []*rule // by client address
 	token         []*rule // by buyer
 
-	fleetIP, fleetToken []*rule // the same for rules of the fleet, which are in neither of those
+	fleetIP, fleetToken []*rule // rules of the fleet, which are not in ip and token
 }
 
 type rule struct {

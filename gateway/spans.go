@@ -8,8 +8,8 @@ import (
 	"sluice/internal/edgetrace"
 )
 
-// joinTrace decides whether the request is sampled, and sets the traceparent that a backend receives. That of a client
-// passes unchanged if neither the client nor the edge samples the request.
+// joinTrace decides whether the request is sampled, and sets the traceparent that a backend receives. A client's
+// traceparent passes unchanged if neither the client nor the edge samples the request.
 func (g *Gateway) joinTrace(x *exchange) {
 	if g.config.Spans == nil {
 		return

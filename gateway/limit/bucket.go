@@ -6,8 +6,8 @@ type bucketName struct {
 }
 
 // bucket stores the backlog of a key under a rule as the time at which it will be empty: whole microseconds, and
-// frac/Count of one more, where Count is that of the rule. In units of 1/Count microseconds a request is exactly
-// Period, so nothing is ever rounded.
+// frac/Count of one more, where Count is that of the rule. The unit of a backlog is 1/Count microseconds. A request
+// adds exactly Period units, so nothing is rounded.
 type bucket struct {
 	empty Instant
 	frac  int64

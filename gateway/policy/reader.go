@@ -203,8 +203,8 @@ func (r *reader) checkCapacity(rule Rule, t value) {
 	}
 }
 
-// minFleetWindow is the minimum of burst / rate of a rule of the fleet, in us. It is the time in which an edge may
-// spend a slot: in a shorter one, edges could not use what they lease.
+// minFleetWindow is the minimum of burst / rate of a rule of the fleet, in us. An edge may spend a leased slot within
+// this time. If the time were shorter, slots would expire before edges could spend them.
 const minFleetWindow = 10_000
 
 // checkFleet reports fields that rules of the fleet cannot have.

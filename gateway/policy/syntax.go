@@ -44,7 +44,7 @@ type token struct {
 	line int
 }
 
-// LuaJIT compiles at most so many locals, and beside them tables to this depth.
+// LuaJIT compiles at most maxLocals locals. With that many, it compiles tables that are nested at most maxDepth deep.
 const (
 	maxLocals = 200
 	maxDepth  = 40 // tables within tables
@@ -205,7 +205,7 @@ func (p *parser) table(open token) *table {
 	return t
 }
 
-// skip moves behind the current token if it is the given one.
+// skip moves to the next token if the current one has the given text, and reports whether it did.
 func (p *parser) skip(text string) bool {
 	if p.token.text != text {
 		return false

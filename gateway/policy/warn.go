@@ -89,7 +89,8 @@ func (p *Policy) unreachable(i int) string {
 		if j == i || other.Key != r.Key || other.Mode != Enforce || !other.Match.includes(r.Match) {
 			continue
 		}
-		// Rules of different scope count different requests, and a longer prefix has fewer clients in each network.
+		// Rules of different scope count different requests. A rule with a longer IPv6 prefix counts fewer clients
+		// together, so it may admit requests that r refuses.
 		if other.Fleet != r.Fleet || other.IPv6Prefix > r.IPv6Prefix {
 			continue
 		}

@@ -75,8 +75,9 @@ func (r *Request) logAttempt(ctx *fasthttp.RequestCtx, u *upstream, err error, t
 	a.Seconds = strconv.AppendFloat(a.Seconds, took.Seconds(), 'f', 3, 64)
 }
 
-// retryWindow is how long after the first attempt another backend is tried because one timed out, like nginx's
-// proxy_next_upstream_timeout. With the default timeouts a purchase is retried once, and waiting for an order is not.
+// retryWindow is the time after the start of the first attempt in which a timeout leads to an attempt at another
+// backend, like nginx's proxy_next_upstream_timeout. With the default timeouts a purchase is retried once, and waiting
+// for an order is not.
 const retryWindow = 8 * time.Second
 
 // retryable reports whether another backend may be tried after err, which occurred this long after the first attempt

@@ -23,7 +23,7 @@ type Conn struct {
 	validator validator
 	poisoned  bool   // fasthttp has received the invalid bytes
 	fresh     bool   // nothing has been read
-	ahead     []byte // what was read behind a request, not validated
+	ahead     []byte // bytes read after the end of a request, not validated
 	hurried   bool   // the deadline of the current request is set
 	mute      bool   // no response is sent: the client was too slow or has left
 
@@ -106,7 +106,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 			}
 			return c.poison(p)
 		case c.validator.requests != requests:
-			// fasthttp delays a response while more input is buffered, so other requests are kept back until the next Read.
+			// fasthttp delays a response while more input is buffered, so bytes of the next request are kept until the
+			// next Read.
 			c.ahead = slices.Insert(c.ahead, 0, rest...)
 			return n, nil
 		case err != nil:

@@ -74,10 +74,10 @@ func (hs *Headers) read(raw []byte, http11 bool) bool {
 	return true
 }
 
-// classify sets the action of the last line. Only the headers listed here pass to a backend, and of repeated lines the
-// first one: hop-by-hop headers, forged addresses and the headers that the edge and backends exchange never pass,
-// also under names that are introduced later. The nginx edge has the same list (nginx/snippets/proxy.conf). classify
-// returns false if the request must be rejected.
+// classify sets the action of the last line. Only the headers listed here pass to a backend, and only the first line of
+// a repeated one. Hop-by-hop headers, forged addresses and the headers that edges and backends exchange are not listed.
+// The same applies to headers that are introduced later. The nginx edge has the same list (nginx/snippets/proxy.conf).
+// classify returns false if the request must be rejected.
 func (hs *Headers) classify(h *header) bool {
 	h.action = drop
 	var lower [len("access-control-request-headers")]byte

@@ -40,11 +40,11 @@ func (c *Conn) drain() {
 	_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
 }
 
-// maxDiscarded is how much a client may send behind the request of an event stream, in bytes.
+// maxDiscarded is the number of bytes that a client may send after its request for an event stream.
 const maxDiscarded = 64 << 10
 
-// onDisconnect calls f when the client closes the connection. It reads and discards further input, and also calls f
-// when the client has sent more than maxDiscarded: to read on would let one connection use a processor.
+// onDisconnect calls f when the client closes the connection. It reads and discards further input. It also calls f when
+// the client has sent more than maxDiscarded, because otherwise one client could keep a processor busy.
 func (c *Conn) onDisconnect(f func()) {
 	_ = c.Conn.SetReadDeadline(time.Time{})
 	go func() {

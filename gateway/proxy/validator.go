@@ -184,8 +184,7 @@ func (v *validator) skip(p []byte) (n int) {
 	return n
 }
 
-// allText reports whether all eight bytes of w are text. It may report false for a tab, and for a text byte that
-// follows another one that is not text.
+// allText reports whether all eight bytes of w are text, and none of them is a tab.
 func allText(w uint64) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	del := w ^ 0x7f*ones

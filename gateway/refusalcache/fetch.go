@@ -12,11 +12,14 @@ import (
 type Source func(ctx context.Context, sale string) (header string, body io.ReadCloser, err error)
 
 const (
-	fetchTimeout  = 20 * time.Second       // a backend needs about two for a million entries
+	fetchTimeout  = 20 * time.Second       // a backend needs about two seconds for a million entries
 	fetchRetry    = 500 * time.Millisecond // after a failure
 	fetchTooLarge = 30 * time.Second       // after a list that exceeds the limits
 	listAge       = 4 * time.Minute        // an older list is fetched again
-	listExpiry    = 5 * time.Minute        // an older list is not used: the count may have been reset and reached again
+
+	// listExpiry is the age beyond which a list is not used. After a data loss the count of accepted orders can fall and
+	// then reach the count of the list again, with orders of other buyers.
+	listExpiry = 5 * time.Minute
 )
 
 func (c *Cache) fetch(s *sale) {

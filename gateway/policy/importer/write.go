@@ -83,7 +83,8 @@ func writeRule(b *bytes.Buffer, r policy.Rule) {
 	b.WriteString(" }")
 }
 
-// quote returns a string of a policy. What that cannot contain becomes "?", which is valid in no field.
+// quote returns s as a string of a policy. Characters that such a string cannot contain become "?". No field may
+// contain "?", so a check of the policy reports the string.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`"`, "?", `\`, "?").Replace(ascii.ReplaceControls(s, '?')) + `"`
 }
