@@ -119,8 +119,9 @@ func (b *Backend) newUserLimiter() (*userlimit.Limiter, error) {
 	return userlimit.New(b.cfg.UserRate, pipe)
 }
 
-// known reports whether a sale that Redis did not hold may exist: SQL had it at the last read, its shard is held, or
-// Redis has it again after a hold of a few milliseconds.
+// known reports whether a sale that was missing in Redis may exist. It returns true if SQL had the sale at the last
+// read, if the shard of the sale is held, or if Redis has the sale now. The latter occurs after a hold of a few
+// milliseconds.
 func (b *Backend) known(saleID string) bool {
 	g := b.stores.guards.Of(b.stores.space.ShardOf(saleID))
 	if b.Admin.Known(saleID) || !g.CheckNow(context.Background(), b.stores.tables) {

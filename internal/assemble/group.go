@@ -34,7 +34,8 @@ var Groups = []string{points.Group, notify.Group, webhook.Group}
 // GroupBlocking is how many calls of one group wait in Redis.
 const GroupBlocking = 3
 
-// groupIdle is short, because the handlers of groups only write to SQL, which takes less than a second.
+// groupIdle is the time after which the unacknowledged events of an instance go to another instance. It is short,
+// because the handlers of groups only write to SQL, which takes less than a second.
 const groupIdle = 10 * time.Second
 
 // webhookLease is the time by which the lease of a delivery exceeds the timeout of its request.

@@ -13,8 +13,9 @@ import (
 const (
 	// refillEvery is how often each backend moves units between the segments of open sales.
 	refillEvery = 200 * time.Millisecond
-	// noRefillEvery is how often each backend looks for such sales while there is none. It is much shorter than the
-	// lead time with which Service.SpreadSales returns a sale. A purchase in an empty segment does not wait for it.
+	// noRefillEvery is how often each backend looks for open spread sales while there is none. Service.SpreadSales
+	// returns a sale much longer than this before it opens. A purchase in an empty segment does not wait for this
+	// interval.
 	noRefillEvery = time.Second
 	// settleEvery is how often each backend looks for sales that have ended and are not settled.
 	settleEvery = 5 * time.Second

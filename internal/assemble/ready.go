@@ -22,8 +22,8 @@ import (
 // shardWait is how long pingRedis waits for the other shards when one has responded.
 const shardWait = 250 * time.Millisecond
 
-// pingRedis returns nil if every shard is available, verified and writable, and an *httpserver.Degraded with the others
-// if at least one is: a backend that can sell from some shards stays in use.
+// pingRedis returns nil if every shard is available, verified and writable. If only some shards are, it returns an
+// *httpserver.Degraded with the other shards, because a backend that can sell from some shards stays in use.
 func (s *Stores) pingRedis(ctx context.Context) error {
 	type result struct {
 		shard keyspace.Shard
@@ -48,7 +48,7 @@ func (s *Stores) pingRedis(ctx context.Context) error {
 			unavailable = slices.DeleteFunc(unavailable, func(shard int) bool { return shard == int(r.shard) })
 			if enough == nil {
 				wait := shardWait
-				if end, bounded := ctx.Deadline(); bounded { // return before it, with the result of this shard
+				if end, bounded := ctx.Deadline(); bounded { // return before the deadline, with the results so far
 					wait = min(wait, time.Until(end)/2)
 				}
 				enough = time.After(wait)

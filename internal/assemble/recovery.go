@@ -27,11 +27,11 @@ type recoveryTables struct {
 	*journal.Registry
 }
 
-// newRebuilder returns a Rebuilder that waits for the journals of this process; nil: it keeps none.
+// newRebuilder returns a Rebuilder that waits for the journals of this process. Without journals, journals is nil.
 func (s *Stores) newRebuilder(journals rebuild.JournalWriters) (*rebuild.Rebuilder, error) {
 	return rebuild.New(rebuild.Config{
 		Pinner: s.guards, Space: s.space, Log: s.log, Store: s.recovery, Journals: journals,
-		// The check blocks or unblocks the guard and wakes the journal. The next heartbeat would be later.
+		// The check blocks or unblocks the guard and wakes the journal, without a wait for the next heartbeat.
 		Changed: func(ctx context.Context, shard keyspace.Shard) { _ = s.guards.Of(shard).Check(ctx, s.tables) },
 		Pause: func(ctx context.Context, saleID, reason string) error {
 			ctx = store.WithReason(store.WithActor(ctx, store.ActorRebuild), reason)

@@ -54,8 +54,8 @@ func New(p *tracing.Provider) *Recorder {
 	return &Recorder{p, p.Tracer("sluice", trace.WithInstrumentationVersion(p.Version)), p.Sampling}
 }
 
-// Full reports whether the spans of a request would be dropped because too many wait, and counts one as dropped then.
-// An edge then does not record them, which saves time in a flood of traced requests.
+// Full reports whether the spans of a request would be dropped because too many wait. If it returns true, it has
+// counted a span as dropped, and the edge does not record the spans. This saves time in a flood of traced requests.
 func (r *Recorder) Full() bool { return r.provider.Full() }
 
 // Sampled reports whether the request with this id is sampled. parent is its valid traceparent, or nil. Sampled does

@@ -22,8 +22,9 @@ import (
 )
 
 // Receiver creates spans from the lines that nginx sends for sampled requests (nginx/snippets/spans.conf). nginx sends
-// them as syslog datagrams over the loopback interface and never waits: a line is lost, and counted, if the buffer is
-// full. (If a Unix socket is full, nginx logs an error for each line.) Create it with Listen.
+// them as syslog datagrams over the loopback interface and never waits. If the buffer is full, a line is lost and
+// counted. A Unix socket is not used, because nginx logs an error for each line while the socket is full. Create it
+// with Listen.
 type Receiver struct {
 	spans   *Recorder
 	log     *slog.Logger

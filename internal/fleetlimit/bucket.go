@@ -105,9 +105,10 @@ const (
 	leaseTime      = 20_000.0
 	calmTime       = 1_000_000.0 // us, at most, below the limit
 
-	// pollDecisions is the number of requests that an edge refuses before it calls Redis for slots that another edge
-	// has returned or not leased. Once Redis may have a further slot, restDecisions suffice for an edge without slots,
-	// and pollTime for any edge: slots that no edge leases within a window are lost.
+	// pollDecisions is the number of decisions after which an edge calls Redis although Redis had no further slot,
+	// because another edge may have returned slots. Once Redis may have a further slot, an edge without slots calls it
+	// after restDecisions decisions, and any edge calls it after pollTime. Slots that no edge leases within a window
+	// are lost.
 	pollDecisions = 64
 	restDecisions = 16
 	pollTime      = 1_000_000 // us
@@ -179,12 +180,12 @@ func (b *Bucket) Take(r *Rule, now float64) Verdict {
 	return Verdict{Outcome: NeedsLease, Demand: d}
 }
 
-// demand returns the size of the next lease: at most as many slots as the edge has counted decisions recently. Below
-// the limit it covers the edge's needs for a short time and a little more, because other edges lack the slots that it
-// holds. Above the limit, where the edge refuses requests, it is less than the edge can spend, so that no slot is left
-// over. It then covers a long time, so that refusals need few leases. An edge that cannot spend a whole lane leases
-// slots of one lane for the requests that it expects in a window, because slots of several lanes would close one after
-// the other.
+// demand returns the size of the next lease. It has at most as many slots as the edge has counted decisions recently.
+// Below the limit, a lease is a little larger than the edge's demand. It covers a short time, because no other edge can
+// use the slots that this edge holds. Above the limit, where the edge refuses requests, a lease is smaller than the
+// demand, so that the edge spends every slot. It covers a long time, so that an edge that refuses requests leases
+// rarely. An edge that cannot spend a whole lane leases slots of one lane only, for the requests that it expects in a
+// window. Slots of several lanes would close within a shorter time.
 func (b *Bucket) demand(r *Rule, now float64) Demand {
 	recent := max(b.seen, 1)
 	rate := float64(recent) / max(now-b.since, 1) // per us

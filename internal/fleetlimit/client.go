@@ -94,8 +94,8 @@ func expected(trip, measured float64) float64 {
 	return trip + (measured-trip)/4
 }
 
-// arguments returns ARGV of limit_lease. Slots that close before the expected answer are skipped, unless all slots that
-// may be leased do.
+// arguments returns ARGV of limit_lease. The script skips slots that close before the answer is expected. The skipped
+// time is limited, so that it never includes all slots that may be leased.
 func arguments(r *Rule, d Demand, trip float64, id string) []any {
 	skip := min(trip, max(r.window-r.interval, 0))
 	return []any{r.interval, r.window, r.ahead, r.lanes, d.Lanes, d.Slots, skip, id}

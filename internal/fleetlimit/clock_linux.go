@@ -2,8 +2,8 @@ package fleetlimit
 
 import "golang.org/x/sys/unix"
 
-// Now returns microseconds of CLOCK_BOOTTIME, which all processes of a machine share and which counts suspended time:
-// meanwhile leased slots close.
+// Now returns microseconds of CLOCK_BOOTTIME. All processes of a machine share this clock. It also counts the time in
+// which the machine is suspended, because leased slots expire during that time.
 func Now() float64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // cannot fail for an existing clock

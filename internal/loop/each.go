@@ -2,8 +2,8 @@ package loop
 
 import "golang.org/x/sync/errgroup"
 
-// Each calls do for all items concurrently, so that one that does not respond delays the others once. At most limit
-// calls are in progress at a time; -1: no limit. It returns the errors by item.
+// Each calls do for all items concurrently, so that items that do not respond add up to one delay and not to one delay
+// each. At most limit calls are in progress at a time; -1: no limit. It returns the errors by item.
 func Each[T any](items []T, limit int, do func(i int, item T) error) []error {
 	errs := make([]error, len(items))
 	var running errgroup.Group

@@ -99,7 +99,7 @@ type taker struct {
 	last     string // batch that the next take acknowledges; empty: none
 }
 
-// take acknowledges the batch before and takes the next one. lost: the lease of the batch before had expired.
+// take acknowledges the previous batch and takes the next one. lost: the lease of the previous batch had expired.
 func (t *taker) take(ctx context.Context, limit int) (b queue.Batch, lost bool, err error) {
 	if t.consumer == "" {
 		if t.consumer, err = t.from.Register(ctx, queue.NewConsumerName()); err != nil {

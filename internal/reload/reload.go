@@ -10,7 +10,8 @@ import (
 // MaxPEM bounds the files of certificates and keys, in bytes.
 const MaxPEM = 1 << 20
 
-// ReadFile returns the content of a file that has at most the given number of bytes. A device may have no end.
+// ReadFile returns the content of a file. It returns an error if the file has more than the given number of bytes,
+// because a device may have no end.
 func ReadFile(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
