@@ -1,7 +1,8 @@
 -- Optional accelerators. A module of sluice/accel/ replaces a plain module that has the same interface, and relies on
 -- properties that nginx does not guarantee. It verifies them when the master loads it, and raises an error if one does
 -- not hold. Then, and if its file is missing, the plain module is used. Properties of a single request are verified
--- with each request, which is otherwise left to the plain module. The edge works without the directory sluice/accel/.
+-- with that request. If one does not hold, the plain module handles the request. The edge works without the directory
+-- sluice/accel/.
 --
 -- SLUICE_EDGE_PLAIN lists accelerators that are not used, separated by commas, or is "all": for tests and measurements.
 

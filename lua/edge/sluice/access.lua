@@ -65,7 +65,7 @@ local function set(name, text, is_kept)
   end
 end
 
--- set_refusal(rule, wait): the variables of a refusal by a limit, for another `wait` microseconds
+-- set_refusal(rule, wait): counts a refusal by a rule and sets its variables. wait: us until the rule admits the client
 local function set_refusal(rule, wait)
   count(rule.denied)
   set_variable("sluice_rule", rule.name)
@@ -74,8 +74,9 @@ local function set_refusal(rule, wait)
   set("sluice_retry_after", quota.retry_after(wait))
 end
 
--- refuse(ok, rule, detail): exits with what limit/rules.lua returned when it was not true. ok: false if the request is
--- over the limit (429, detail is the wait); nil if the bucket cannot be used (503, detail is the reason)
+-- refuse(ok, rule, detail): ends the request with a refusal. The arguments are what limit/rules.lua returned. ok: false
+-- if the request is over the limit (429, detail is the wait); nil if the bucket cannot be used (503, detail is the
+-- reason)
 local function refuse(ok, rule, detail)
   ngx_var.sluice_remaining = "0"
   if ok == false then
@@ -177,8 +178,8 @@ end
 
 -- admit(chosen, n, fleet_n, buyer) -> ok, rule, detail, taken, by_ip: what limit/rules.lua returns for the first n
 -- rules and fleet.lua for the first fleet_n rules of the fleet, which count the request together or not at all. by_ip:
--- whether the rule that refuses has the key "ip". Rules of the fleet decide only about requests that the others admit,
--- because they may call Redis.
+-- whether the rule that refuses has the key "ip". A rule of the fleet may call Redis, so these rules decide only about
+-- requests that the other rules admit.
 local function admit(chosen, n, fleet_n, buyer)
   local rules, ip_n = chosen.rules, chosen.ip_n
   local ok, i, detail, taken

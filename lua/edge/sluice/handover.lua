@@ -23,8 +23,8 @@ function _M.init()
   generation = clock.now()
 end
 
--- announce(): nginx adds its own "Connection: keep-alive"; with both, a client closes the connection (RFC 9112, section
--- 9.6). HTTP/2 has no such header.
+-- announce(): adds "Connection: close" to the response. nginx also adds "Connection: keep-alive"; a client that
+-- receives both closes the connection (RFC 9112, section 9.6). HTTP/2 has no such header.
 local function announce()
   local line = ngx.var.request
   if line and byte(line, -3) == ONE then
@@ -32,8 +32,8 @@ local function announce()
   end
 end
 
--- closing(judge) -> judge (see rewrite.lua) for a worker that was replaced. ngx_lua does not document that a header
--- can be set here: an error changes nothing.
+-- closing(judge) -> the function judge (see rewrite.lua) for a worker that was replaced: it also calls announce.
+-- ngx_lua does not document that a header can be set in this phase, so errors of announce are ignored.
 function _M.closing(judge)
   return function()
     pcall(announce)

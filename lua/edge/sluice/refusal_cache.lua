@@ -46,8 +46,8 @@ function _M.init(sales, repeats)
   on = repeats
 end
 
--- sent_at(now) -> the time (us) as judge returns it, which is up to a millisecond earlier: requests of one millisecond
--- share a text, because a new string for each request would take longer than the rest of judge.
+-- sent_at(now) -> the time (us) rounded down to a millisecond, as a text. Requests of one millisecond share the text,
+-- because a new string for each request would take longer than the rest of judge.
 function _M.sent_at(now)
   local ms = floor(now / 1000)
   if ms ~= stamped then
@@ -56,7 +56,7 @@ function _M.sent_at(now)
   return stamp
 end
 
--- is_plain(path, line) -> whether the client has written the request line in the usual way; a query makes no difference
+-- is_plain(path, line) -> whether the request line has the path without escapes, and single spaces; it may have a query
 local function is_plain(path, line)
   local target = ngx_var.request_uri
   if target ~= path and (not target or sub(target, 1, #path + 1) ~= path .. "?") then
@@ -100,10 +100,13 @@ function _M.is_quiet(path, now)
   return not record or now >= record.ends
 end
 
--- judge(path, line, headers, sound) -> the state of the sale, if the request is refused for it. Otherwise the time of
--- sent_at, which store uses as the earliest time at which the request was sent; it has a minus sign for the request
--- that revalidates a refusal. Or "" when this module is off. path: decoded and without a query; line: the request line;
--- headers: see head.lua; sound: whether nginx will accept the request
+-- judge(path, line, headers, sound) -> one of
+--   a state of the sale    the purchase is refused for it
+--   the text of sent_at    for store: the request is sent to a backend at this time or later. With a minus sign for the
+--                          request that revalidates a refusal
+--   ""                     this module is off
+-- path: decoded and without a query; line: the request line; headers: see head.lua; sound: whether nginx will accept
+-- the request
 function _M.judge(path, line, headers, sound)
   if not on then
     return ""
@@ -148,7 +151,7 @@ function _M.judge(path, line, headers, sound)
   return record.state
 end
 
--- delayed(): the request has waited since judge
+-- delayed(): call it after the request has waited. It replaces the time that judge returned by the present time.
 function _M.delayed()
   local judged = tonumber(ngx_var.sluice_judged)
   if judged then

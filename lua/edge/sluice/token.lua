@@ -152,15 +152,15 @@ local function check(text, first, now)
 end
 
 -- cached(authorization, now) -> the subject of the token in this header Authorization, when the verified cache has it;
--- or nil. It costs one lookup. now: seconds since 1970. The cache also has tokens of the header `token`: they have no
--- space, so an Authorization that is such a token is not looked up.
+-- or nil. It costs one lookup. now: seconds since 1970. The cache also has tokens of the header `token`. An
+-- Authorization without a space after the scheme may be such a token, so it is not looked up.
 function _M.cached(authorization, now)
   return byte(authorization, BEARER + 1) == SPACE and cache.get(authorization, now) or nil
 end
 
 -- verify(text, now, first) -> subject; or nil, err. text: a token, or a header Authorization in which the token begins
 -- at byte `first`, a number above 1. now: seconds since 1970. The cache has both whole headers Authorization and
--- tokens: a text without `first` that is written like such a header is not a token, and is not looked up.
+-- tokens. A text without `first` that has the form of such a header is no token, so it is not looked up.
 function _M.verify(text, now, first)
   local known = (first or byte(text, BEARER + 1) ~= SPACE) and cache.get(text, now)
   if known then

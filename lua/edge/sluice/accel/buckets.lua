@@ -1,9 +1,9 @@
--- A hash table of buckets of a fixed size in memory that all workers share, 32 bytes a bucket, for accel/store.lua. A
--- writer has the lock.
+-- A hash table of buckets of a fixed size in memory that all workers share, 32 bytes a bucket, for accel/store.lua.
+-- Writers must hold the lock.
 --
 -- A bucket has a name of 16 bytes and may be in one of two sets of eight. Each client has two pages of memory, of
--- sixteen sets each; the rule selects the set. So all buckets of a client are in one page in most cases: reading a page
--- that is not in the processor's cache takes longer than the rest of a decision.
+-- sixteen sets each; the rule selects the set. So all buckets of a client are in one page in most cases. This saves
+-- time, because reading a page that is not in the processor's cache takes longer than the rest of a decision.
 --
 -- A new bucket goes to the first of its two sets; when that is half full, to the one with more room (balanced
 -- allocations: Azar, Broder, Karlin, Upfal 1994). There it replaces the bucket that has been empty for longest. A
@@ -14,8 +14,8 @@
 -- name is replaced only when that instant has passed. A worker that is killed during a write leaves an empty bucket
 -- with a new name, or a bucket that is wrong by less than a microsecond.
 --
--- The eight buckets of a set are compared by the C library or without a branch: LuaJIT compiles each path through a
--- branch separately.
+-- The eight buckets of a set are compared by the C library, or by code without branches, because LuaJIT compiles each
+-- path through a branch separately.
 
 local bit = require "bit"
 local ffi = require "ffi"

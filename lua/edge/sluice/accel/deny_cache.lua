@@ -1,8 +1,8 @@
 -- The deny cache of one worker, for accel/store.lua: buckets that were found full. While a bucket refuses, no request
 -- is admitted by it and it does not change, so a copy decides like the bucket. (During a reload that raises a burst,
--- new workers may still fill the bucket. Then the copy refuses for a shorter time; after that, the bucket is read.)
--- In a flood most requests are of clients that were just refused: these 256 kB stay in the processor's cache, and the
--- table of all buckets does not.
+-- new workers may still fill the bucket. Then the copy refuses for a shorter time; after that, the bucket is read.) In
+-- a flood, most requests are from clients that were just refused. The 256 kB of this cache stay in the processor's
+-- cache; the table of all buckets does not.
 --
 -- A bucket may be in one of two slots, which share a cache line of the processor. A new bucket takes the first slot,
 -- and the bucket that was there moves to the second.

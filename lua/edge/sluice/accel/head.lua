@@ -163,7 +163,7 @@ local walk = each(function(i)
   return not after or nil
 end, MAX_LINES)
 
--- look(r, size) -> what is in the head, in the fields of sluice_head_t, until the next call; or nil: it is left to the
+-- look(r, size) -> the parsed head, a sluice_head_t that is valid until the next call; or nil: the head is left to the
 -- plain module. size: bytes of the request line, of HTTP/1
 function _M.look(r, size)
   local n = count_headers(r, MAX_LINES, truncated)
@@ -177,7 +177,8 @@ function _M.look(r, size)
   if walk(0, n - 1) then
     return nil
   end
-  -- The last line must end in CRLF too: after a space, a missing carriage return in the blank line would go unnoticed.
+  -- The last line must end in CRLF, and the lengths must match. Otherwise a last line that ends in a space could hide a
+  -- missing carriage return of the blank line.
   local length = tonumber(ngx_var.request_length)
   if after[-1] ~= LINE_FEED or after - first + size + 4 ~= length or length > plain.MAX_HEAD then
     return nil

@@ -164,10 +164,10 @@ function _M.release(lock)
   C.sluice_mutex_unlock(lock.p)
 end
 
--- make_memory(lock, fill): allocates the memory, if there is room. Until it is filled, lock.p.table is its negative
--- address: when this worker is killed before that, the next one frees the memory and starts again. The address is
--- stored before the memory is allocated. It is known by then, because the pool allocates pages at the beginning of its
--- free memory: one page is allocated there and freed first.
+-- make_memory(lock, fill): allocates the memory, if there is room. lock.p.table is the negative address of the memory
+-- until it is filled. If this worker is killed before that, the next worker frees the memory and starts again. The
+-- address must therefore be stored before the memory is allocated. It is found by allocating one page and freeing it,
+-- because the pool allocates pages at the beginning of its free memory.
 local function make_memory(lock, fill)
   local pool = span(lock.dict)
   local size = floor((lock.dict:free_space() - RESERVE) / PAGE) * PAGE

@@ -185,8 +185,8 @@ local function set_network(rule, t, at, wrong)
   end
 end
 
--- The minimum of burst / rate of a rule of the fleet (us). It is the time in which an edge may spend a slot: in a
--- shorter one, edges could not use what they lease.
+-- The minimum of burst / rate of a rule of the fleet (us). An edge may spend a leased slot within this time. If the
+-- time were shorter, slots would expire before edges could spend them.
 local MIN_FLEET_WINDOW = 10000
 
 -- check_fleet(rule, at, wrong): reports fields that rules of the fleet cannot have

@@ -6,7 +6,7 @@ local quote = require "sluice.policy.quote"
 local byte, find, match, sub = string.byte, string.find, string.match, string.sub
 
 local MAX_SIZE = 64 * 1024 -- bytes of source
--- LuaJIT compiles at most so many locals, and beside them tables to this depth.
+-- LuaJIT compiles at most MAX_LOCALS locals. With that many, it compiles tables that are nested at most MAX_DEPTH deep.
 local MAX_LOCALS, MAX_DEPTH = 200, 40
 
 local _M = {}
@@ -125,7 +125,7 @@ local function take(p)
   return token
 end
 
--- skip(p, text) -> whether the current token was the given one, and is behind now
+-- skip(p, text) -> whether the current token was the given one; if so, moves to the next one
 local function skip(p, text)
   local found = p.token.text == text
   if found then

@@ -1,10 +1,10 @@
 -- Bypass lists: the buyers who may hold an order of a sale, as CRC-32 sums of four bytes each. A refusal that counts n
 -- accepted orders may be repeated to other buyers once there is a list that is complete for n orders.
 --
--- A list is kept once in the shared dict, and once in each worker that uses it: a lookup copies nothing. With it the
--- worker keeps a table of bits, in which the upper bits of each sum set one: the bit of most other buyers is not set,
--- so their sums are not searched. That is four bytes a holder in the dict and six to eight in each worker: a million
--- holders, with four workers, take 28 MB.
+-- A list is kept once in the shared dict, and once in each worker that uses it: a lookup copies nothing. The worker
+-- also keeps a table of bits. The upper bits of each sum in the list select a bit of the table, which is set. If the
+-- bit of a buyer is not set, the buyer is not in the list; for most other buyers this saves the search. A holder takes
+-- four bytes in the dict and six to eight bytes in each worker: a million holders, with four workers, take 28 MB.
 
 local bit = require "bit"
 local clock = require "sluice.clock"
@@ -25,8 +25,8 @@ local SIZE = 4 -- bytes of a sum
 -- list is not used after MAX_AGE; it is fetched again after REFRESH.
 local MAX_AGE, REFRESH = 300000000, 240000000
 
--- Seconds. A fetch takes less than FETCHING. After one that failed there is none for RETRY, or for LONG where the next
--- one would fail as well.
+-- Seconds. A fetch takes less than FETCHING. The next fetch after a failed one begins after RETRY, or after LONG if an
+-- earlier one would fail as well.
 local FETCHING, RETRY, LONG, SWEPT_AFTER = 45, 0.5, 10, 300
 
 local sums_of = ffi.typeof("const uint32_t *")
@@ -50,8 +50,8 @@ local function list_of(bytes, accepted, fetched, meta)
   }
 end
 
--- mark(list): makes its table of bits, 16 to 32 for each holder and at least 64 Ki: at most one in 16 of the other
--- buyers finds a bit set
+-- mark(list): makes the table of bits of a list. It has 16 to 32 bits for each holder, and at least 64 Ki. So the bit
+-- is set for at most one in 16 of the buyers that are not in the list.
 local function mark(list)
   local width = 16
   while lshift(1, width) < 16 * list.n do
@@ -171,7 +171,7 @@ local function ascending(list)
   return true
 end
 
--- length(id, header) -> accepted, n; or nil, err, and true where a retry would fail as well
+-- length(id, header) -> accepted, n; or nil, err, hopeless. hopeless: whether a retry would fail as well
 local function length(id, header)
   local accepted, n = sale_hint.holders(header, id)
   if not accepted then

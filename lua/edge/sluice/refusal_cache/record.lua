@@ -143,9 +143,10 @@ end
 -- invalidate(path, now): an order was accepted. Its buyer is in no bypass list yet, and a repeated request must reach
 -- the backend: refusals that were requested until now are not repeated. now: a function that returns the time
 --
--- Workers that invalidate at the same time write their marks in any order. So that a mark is not replaced by an
--- earlier time, it is MARGIN later than now, and it is written again if the worker was interrupted for longer: then
--- the last mark of each order is later than the moment at which it was written.
+-- Workers that invalidate at the same time write their marks in any order, so a mark may be replaced by one with an
+-- earlier time. Each mark is therefore MARGIN later than the present. If the worker was interrupted for longer than
+-- MARGIN, it writes the mark again. So each mark is later than the instant at which it was written, and thus later than
+-- every order whose mark it has replaced.
 function _M.invalidate(path, now)
   while not mark(path, now) do -- LuaJIT does not compile the callers of a repeat loop, which is always entered
   end

@@ -30,8 +30,8 @@ function _M.open(whole, from)
   return (sub(whole, from, a - 1))
 end
 
--- is_signed(key) -> whether the signature is this key's. Of an HMAC the texts are compared and not the bytes: only the
--- canonical spelling is accepted.
+-- is_signed(key) -> whether the signature is this key's. For an HMAC, the encoded texts are compared, so that only the
+-- canonical encoding is accepted.
 function _M.is_signed(key)
   local signed, signature = sub(text, start, second - 1), sub(text, second + 1)
   if key.hmac then
