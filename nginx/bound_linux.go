@@ -6,8 +6,9 @@ import (
 	"syscall"
 )
 
-// startBound starts cmd and sends the result of Wait to ended. cmd ends when this process ends. The kernel ties that to
-// the thread that starts the child, hence a thread of its own.
+// startBound starts cmd and sends the result of Wait to ended. cmd receives SIGQUIT when this process ends. The kernel
+// sends the signal when the thread that started cmd ends, so startBound starts it on a thread that exists as long as
+// cmd runs.
 func startBound(cmd *exec.Cmd, ended chan<- error) error {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
 	started := make(chan error)

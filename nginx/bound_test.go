@@ -99,7 +99,8 @@ func racingWorkersKeepBound(t *testing.T, f *variant) {
 			if admitted > bound {
 				t.Errorf("admitted %.0f, above the bound of %.0f", admitted, bound)
 			}
-			// Only where the bucket keeps what a machine that is stalled for up to three seconds does not use.
+			// Only for bursts that cover three seconds: a stalled machine then does not reduce the number of admitted
+			// requests.
 			if float64(c.burst) >= 3*perSecond && admitted < 0.9*bound {
 				t.Errorf("admitted %.0f, below nine tenths of the bound of %.0f", admitted, bound)
 			}

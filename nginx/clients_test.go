@@ -30,7 +30,7 @@ func TestConcurrentRequestsOfOneClientAreBounded(t *testing.T) {
 	backend := startBackend(t, func(http.ResponseWriter, *http.Request) { <-release })
 	e := startEdge(t, trustingLoopback, func(c *Config) { c.PerClient = 2; c.Workers = 2 }, backend.addr)
 	free := sync.OnceFunc(func() { close(release) })
-	t.Cleanup(free) // a failed test must leave no request behind
+	t.Cleanup(free) // also if the test fails
 	held := make(chan answer, 3)
 	hold := func(client string) { go func() { held <- e.do("GET", "/v1/orders/1", "X-Forwarded-For", client) }() }
 	hold("2001:db8::1")

@@ -72,8 +72,8 @@ func (p *prefix) close() {
 	p.lock.Close()
 }
 
-// hold has a shared lock on a directory until close: systemd-tmpfiles, which removes old files from temporary
-// directories, leaves a locked directory unchanged, see tmpfiles.d(5).
+// hold takes a shared lock on a directory, which close releases. systemd-tmpfiles removes old files from temporary
+// directories, but not from a locked one, see tmpfiles.d(5).
 func (p *prefix) hold(path string) {
 	if dir, err := os.Open(path); err == nil {
 		_ = syscall.Flock(int(dir.Fd()), syscall.LOCK_SH)

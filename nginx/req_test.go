@@ -331,7 +331,8 @@ func TestLimiterKeepsBoundWhileWorkersRace(t *testing.T) {
 		bound := math.Floor(c.rate*(last-first)/1e6) + c.burst + 1
 		t.Logf("%v/s burst %v: %.0f admitted, the bound is %.0f", strings.TrimSuffix(fmt.Sprintf("%.2f", c.rate), ".00"),
 			c.burst, admitted, bound)
-		// Only where the bucket keeps what a machine that is stalled for up to three seconds does not use.
+		// Only for bursts that cover three seconds: a stalled machine then does not reduce the number of admitted
+		// requests.
 		if admitted > bound || c.burst >= 3*c.rate && admitted < 0.9*bound {
 			t.Errorf("admitted %.0f, want at most %.0f and, with this burst, most of it", admitted, bound)
 		}

@@ -119,10 +119,11 @@ local function text(value)
   return value and value ~= "-" and value or nil
 end
 
--- run(source, tokens, requests) -> a line for each line of requests, from empty buckets:
--- request    at (us), peer (hexadecimal), method, path, X-Forwarded-For, Authorization, token; by tabs, "-" for none,
--- "{n}" for the n-th of tokens line       verdict, rule, remaining, Retry-After, us of delay, shadow, RateLimit,
--- client; by tabs
+-- run(source, tokens, requests) -> a line for each line of requests, beginning with empty buckets. Fields are separated
+-- by tabs.
+--   request  at (us), peer (hexadecimal), method, path, X-Forwarded-For, Authorization, token; "-" for none, "{n}" for
+--            the n-th of tokens
+--   line     verdict, rule, remaining, Retry-After, us of delay, shadow, RateLimit, client
 function _M.run(source, tokens, requests)
   local p = assert(policy.parse("policy.lua", source))
   rules.init(new_dict())
