@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A number of nanoseconds has no unit.
+// slog would write durations to JSON as numbers of nanoseconds, without a unit.
 func TestJSONLogWritesDurationsWithTheirUnit(t *testing.T) {
 	var out bytes.Buffer
 	p := &program{errOut: &out, getenv: func(string) string { return "" }}

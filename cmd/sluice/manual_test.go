@@ -31,13 +31,13 @@ func tree(t *testing.T) []*cobra.Command {
 
 func isLeaf(c *cobra.Command) bool { return c.Runnable() && !c.HasSubCommands() }
 
-// inQuotes is what a shell would take for one word; what is in it is not looked at.
+// inQuotes matches a text in quotes, which a shell takes for one word. The test does not check the text.
 var inQuotes = regexp.MustCompile(`"[^"]*"|'[^']*'`)
 
-// withoutStores is what a command reports that has to connect to Redis or to the database and has no address of it.
+// withoutStores matches the error of a command that needs Redis or the database and has no address of it.
 var withoutStores = regexp.MustCompile(`no Redis|no database`)
 
-// Every command shows how it is used, and what it shows is understood: the commands are there, and so are their flags.
+// Every command has an example. The commands, flags and arguments in all examples are valid.
 func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 	shown := 0
 	for _, c := range tree(t) {
@@ -49,7 +49,7 @@ func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 			if !found || strings.Contains(line, "source <(") {
 				continue
 			}
-			line = regexp.MustCompile(`\s[#|<>]|\)`).Split(line, 2)[0] // what follows is a comment, or another program's
+			line = regexp.MustCompile(`\s[#|<>]|\)`).Split(line, 2)[0] // the rest is a comment or another program
 			shown++
 			root := tree(t)[0]
 			target, rest, err := root.Find(strings.Fields(line))
@@ -79,7 +79,7 @@ func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 	}
 }
 
-// noData are the commands that print nothing a program could want, or nothing but what programs read.
+// noData lists the commands without --json: they print no data, or print it in a format for programs.
 var noData = []string{
 	"sluice up",
 	"sluice gateway",

@@ -15,8 +15,8 @@ func TestQueueBoundOfOneOrder(t *testing.T) {
 	}
 }
 
-// A shard that nothing leaves has words in place of a time, and so has the sum. Without a second sample both are
-// unknown.
+// If no order leaves a shard, a text replaces the time of the shard and that of the sum. Without a second sample both
+// times are unknown.
 func TestQueueThatNothingLeaves(t *testing.T) {
 	rate, empty := 0.0, 0.0
 	for want, shards := range map[string][]client.QueueShard{

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A terminal has one line that changes and is taken back; a log has a line for each change.
+// On a terminal, the progress is one line, which is overwritten and finally cleared. Elsewhere, each change is a line.
 func TestStatus(t *testing.T) {
 	for _, c := range []struct {
 		terminal bool
