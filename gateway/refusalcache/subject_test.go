@@ -69,7 +69,7 @@ func TestUnclearClaimsAreAmbiguous(t *testing.T) {
 }
 
 // A token that the verifier accepts must never be read as having no subject or another one: that buyer could receive
-// "sold out" although he holds an order.
+// "sold out" although the buyer holds an order.
 func FuzzSubjectAgreesWithTheVerifier(f *testing.F) {
 	for _, claims := range []string{
 		`{"sub":"ann","exp":9999999999}`, `{"exp":9999999999,"sub":"ann"}`, `{"sub":"a\"n","exp":9999999999}`,
