@@ -104,7 +104,7 @@ func TestRunBeginsTheWaitForAllClients(t *testing.T) {
 	}
 }
 
-// A server of a cluster that fails does not keep the wait of the others from its begin.
+// If one server of a cluster fails, the wait of the other servers begins nevertheless.
 func TestRunBeginsTheWaitOfAllServersThatAnswer(t *testing.T) {
 	server := testenv.StartRedis(t).Client()
 	if err := server.Set(t.Context(), "sluice:limit:{0}:start", "not a hash", 0).Err(); err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Loops with one interval tick at the same instants whenever they begin. A loop with n times the interval ticks at
-// every n-th of them.
+// Loops with the same interval tick at the same instants, regardless of when they begin. A loop with n times the
+// interval ticks at every n-th of them.
 func TestLoopsTickTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		last := map[time.Duration]time.Time{}
