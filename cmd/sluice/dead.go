@@ -175,8 +175,8 @@ func (o *deadClient) deadSettle(c *cobra.Command, verb string, became func(clien
 	return c
 }
 
-// settledCells returns the cells of an order in a table. dryRun: nothing was cancelled, and the column has the units
-// that a cancel returns.
+// settledCells returns the cells of an order in a table. dryRun: nothing was cancelled, and the last column has the
+// units that a cancel would return.
 func settledCells(d adminhttp.SettledOrder, dryRun bool) []any {
 	back := 0
 	if d.GivenBack {

@@ -26,8 +26,9 @@ func (p *program) healthCommand() *cobra.Command {
 		SuggestFor: []string{"status", "ping", "check"},
 		Short:      "Report readiness by the exit code, for container health checks",
 		Long: `Query /readyz of the server that --server or the data directory names. A backend is ready while it can
-use one of its shards; the others are printed. Without a server, for example beside a worker, check
-that Redis and the database accept writes. A store that the environment does not name is not checked.`,
+use one of its shards; the unavailable ones are printed. Without a server, for example beside a worker,
+check that Redis and the database accept writes. A store that the environment does not name is not
+checked.`,
 		Example: `  sluice health                                     # the server of the data directory
   sluice health --server http://127.0.0.1:8081 --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -34,8 +34,9 @@ func (p *program) importCommand() *cobra.Command {
 		Short: "Convert the rate limits of nginx, ingress-nginx or APISIX to a policy",
 		Long: `Convert rate limits to a policy, and write it to standard output: limit_req of an nginx configuration
 with the files that it includes, or, from YAML and JSON, the annotations limit-rps and limit-rpm of
-Ingresses and the plugin limit-req of APISIX. What has no equivalent, or another meaning, is listed in
-comments and on standard error. Compare the result with recorded traffic: sluice policy replay.`,
+Ingresses and the plugin limit-req of APISIX. Settings without an equivalent, or with another meaning
+in a policy, are listed in comments and on standard error. Compare the result with recorded traffic:
+sluice policy replay.`,
 		Example: `  sluice policy import /etc/nginx/nginx.conf >new.lua
   kubectl get ingress -A -o yaml >ingresses.yaml && sluice policy import ingresses.yaml >new.lua
   sluice policy replay access.log --policy new.lua`,

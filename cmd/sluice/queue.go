@@ -16,9 +16,9 @@ func (o *adminClient) queueCommand() *cobra.Command {
 		Use:   "queue",
 		Short: "Show the waiting orders and the time until they are in SQL",
 		Long: `Show the orders in each shard of the queue, the rate at which it drains, and the time until all
-orders accepted so far are in the database, or that nothing leaves the queue, for example because no
-worker runs. A shard with as many ready orders as its bound accepts no more: purchases of its sales
-get 503 until it has drained.`,
+orders accepted so far are in the database. If nothing leaves the queue, for example because no
+worker runs, the command reports that instead of the time. A shard with as many ready orders as its
+bound accepts no more: purchases of its sales get 503 until it has drained.`,
 		Example: `  sluice queue
   sluice queue --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

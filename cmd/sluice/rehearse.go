@@ -78,9 +78,10 @@ exit code is 0 for go, and 1 for no-go, unclear, or a failure.`,
 		"go only if the 99th percentile of response times to buyers is at most this")
 	fl.duration(&f.Limits.Drain, "max-drain", "", 30*time.Second, least, most,
 		"go only if all orders are rows within this time after the last one")
-	fl.share(&f.Limits.Lost, "max-lost", 0.001, 1e-9, "go only if at most this share of buyers gets no final response")
+	fl.share(&f.Limits.Lost, "max-lost", 0.001, 1e-9,
+		"go only if at most this share of buyers gets no response, or an error, after all retries")
 	fl.share(&f.Limits.Limited, "max-limited", 0.01, 1e-9,
-		"go only if limits reject at most this share of buyers until the end")
+		"go only if limits still reject at most this share of buyers after all retries")
 	fl.BoolVar(&f.beside, "beside-real-sales", false,
 		"run while a real sale is open; its buyers share the capacity with the rehearsal")
 	fl.StringVar(&f.out, "out", ".", "directory for the report: rehearsal-....html and .json")

@@ -46,7 +46,7 @@ func (o *adminClient) saleCreate() *cobra.Command {
 			return usage("unexpected argument %q: use --id %s, or quotes around a title of several words", args[0], args[0])
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s.ID = cmp.Or(s.ID, sale.NewID()) // not that of the server, so that a repetition creates no other sale
+			s.ID = cmp.Or(s.ID, sale.NewID()) // generated here, so that a repeated request creates no second sale
 			err := o.sale(cmd.Context(), post(adminPath("sales"), s))
 			if problemStatus(err) == http.StatusConflict {
 				return fmt.Errorf("sale %s exists already with other values, or was opened early or described since: "+

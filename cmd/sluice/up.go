@@ -263,7 +263,8 @@ func workStages(
 	return stages
 }
 
-// unknownContact is the contact for push services without --web-push-contact. Some of them require one that exists.
+// unknownContact is the contact for push services without --web-push-contact. Some push services require an address
+// that exists.
 const unknownContact = "mailto:nobody@example.com"
 
 const demoSale = "demo"
