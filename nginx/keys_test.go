@@ -16,7 +16,7 @@ import (
 	"sluice/internal/token/tokentest"
 )
 
-// verified runs tokens through the edge's verifier with a world's keys, and returns each one's subject, or "-".
+// verified verifies tokens with the keys of an Issuer at the edge, and returns the subject of each token, or "-".
 func verified(t rapid.TB, server *luaServer, w *tokentest.Issuer, now int64, tokens []string) []string {
 	t.Helper()
 	out, err := server.try(fmt.Sprintf(`

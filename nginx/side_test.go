@@ -29,8 +29,8 @@ type decision struct {
 	worker  int
 }
 
-// logTimes replaces the end of clock.lua. The last time that is read before a verdict is the time of the decision: it
-// goes to $decided.
+// logTimes replaces the end of clock.lua. The replacement stores each time that it returns in $decided. The last one
+// before a verdict is the time of the decision.
 const logTimes = `
 local now = _M.now
 function _M.now()
@@ -107,7 +107,7 @@ func startBoundServer(t *testing.T, f *variant, workers int, rate float64, burst
 		_ = cmd.Process.Signal(syscall.SIGQUIT)
 		<-ended
 		if strings.Contains(log.String(), "[error]") || strings.Contains(log.String(), "[emerg]") || t.Failed() {
-			t.Errorf("nginx said:\n%s", log)
+			t.Errorf("the log of nginx:\n%s", log)
 		}
 	})
 	t.Cleanup(s.stop)
@@ -127,7 +127,8 @@ func (s *boundServer) get(path string) string {
 	return string(out)
 }
 
-// flood sends requests for this time from several connections. The answers are not counted: the log has the decisions.
+// flood sends requests over several connections for this time. It does not count the answers, because the log has the
+// decisions.
 func (s *boundServer) flood(path string, length time.Duration) {
 	if wrk, err := exec.LookPath("wrk"); err == nil && length >= time.Second {
 		seconds := strconv.Itoa(int(length / time.Second))
@@ -154,7 +155,7 @@ func (s *boundServer) flood(path string, length time.Duration) {
 	clients.Wait()
 }
 
-// decisions are those that the log has since the last call, in the order in which they were made.
+// decisions returns the decisions in the log, in the order in which they were made.
 func (s *boundServer) decisions() []decision {
 	s.t.Helper()
 	file, err := os.Open(filepath.Join(s.dir, "logs/bound.log"))
@@ -180,7 +181,7 @@ func (s *boundServer) decisions() []decision {
 		}
 		all = append(all, d)
 	}
-	// Of several at one instant, the admitted ones were decided first.
+	// Of several requests at one instant, the admitted ones were decided first.
 	slices.SortStableFunc(all, func(a, b decision) int {
 		if a.at != b.at || a.allowed == b.allowed {
 			return cmp.Compare(a.at, b.at)
@@ -192,10 +193,10 @@ func (s *boundServer) decisions() []decision {
 
 // judged is the result of a run.
 type judged struct {
-	admitted, asked int
-	seconds         float64
-	bound           float64 // for the whole run
-	// of all intervals, how much of its burst + 1 the fullest has taken: above 1 the bound is broken
+	admitted, requests int
+	seconds            float64
+	bound              float64 // for the whole run
+	// of all intervals, the largest (admitted - rate * length) / (burst + 1); above 1, the bound is exceeded
 	fullest float64
 	workers int
 	silent  float64 // seconds in which the bucket was empty and no request arrived
@@ -203,22 +204,22 @@ type judged struct {
 
 // judge computes the result of a run from the times of its decisions.
 func judge(all []decision, rate float64, burst int) judged {
-	j := judged{asked: len(all)}
+	j := judged{requests: len(all)}
 	first, last := all[0].at, all[len(all)-1].at
 	j.seconds = float64(last-first) / 1e6
 	j.bound = float64(int64(rate*j.seconds)) + float64(burst) + 1
 	workers := map[int]bool{}
-	lowest := 0.0                                   // of n - rate*t over the admitted, n counted from before the one at t
-	empty, before := float64(first), float64(first) // when the bucket is empty; the request before
+	lowest := 0.0                                   // minimum of n - rate*t before admitted requests
+	empty, before := float64(first), float64(first) // time at which the bucket is empty; previous request
 	for _, d := range all {
 		at := float64(d.at)
-		asked := before
+		previous := before
 		before = at
 		if !d.allowed {
 			continue
 		}
 		workers[d.worker] = true
-		j.silent += max(0, at-max(empty, asked)) / 1e6
+		j.silent += max(0, at-max(empty, previous)) / 1e6
 		empty = max(empty, at) + 1e6/rate
 		level := float64(j.admitted) - rate*float64(d.at-first)/1e6
 		if j.admitted == 0 || level < lowest {
@@ -231,7 +232,7 @@ func judge(all []decision, rate float64, burst int) judged {
 	return j
 }
 
-// asModelled returns an error for the first decision that differs from the model's.
+// asModelled returns an error for the first decision that differs from that of the model.
 func asModelled(all []decision, rate int64, burst int) error {
 	var b edgetest.Bucket
 	perMicro := big.NewRat(rate, 1e6)
@@ -248,9 +249,9 @@ func asModelled(all []decision, rate int64, burst int) error {
 	return nil
 }
 
-// The bound as a table: one hot key, far more load than the rate, several workers, a reload half-way. Every decision is
-// the model's, so every interval of the run keeps the bound. `make edge-bound` does all of it for 10 s each, and puts
-// resty.limit.req beside it where that is installed.
+// One client sends far more requests than the rate to several workers, and the edge is reloaded after half of the time.
+// Every decision equals that of the model, so every interval keeps the bound. `make edge-bound` runs all combinations
+// of workers, rates and bursts for 10 s each. It also measures resty.limit.req if that is installed.
 func TestBoundSideBySide(t *testing.T) {
 	variants(t, boundSideBySide)
 }
@@ -319,7 +320,7 @@ func sideBySide(t *testing.T, f *variant, workers int, rate int64, burst int, le
 			j.bound,
 			float64(j.admitted)/j.bound,
 			float64(j.admitted)/(j.bound-float64(rate)*j.silent),
-			float64(j.asked)/j.seconds,
+			float64(j.requests)/j.seconds,
 			j.fullest,
 			j.workers,
 		)
@@ -327,8 +328,8 @@ func sideBySide(t *testing.T, f *variant, workers int, rate int64, burst int, le
 			t.Errorf("%s: %d admitted, more than the bound of %.0f (fullest interval %.6f)", path, j.admitted, j.bound,
 				j.fullest)
 		}
-		// With no burst, the share of the rate that no request uses in time is lost.
-		if left := j.bound - float64(rate)*j.silent; length >= 5*time.Second && float64(j.asked) > 2*j.bound &&
+		// Without a burst, the rate is not used while no request arrives.
+		if left := j.bound - float64(rate)*j.silent; length >= 5*time.Second && float64(j.requests) > 2*j.bound &&
 			float64(j.admitted) < 0.98*left {
 			t.Errorf("%s: %d admitted, less than 0.98 of the %.0f that the requests left room for", path, j.admitted, left)
 		}

@@ -90,9 +90,10 @@ func count(tries []try, v verdict) (n int) {
 	return n
 }
 
-// unjust returns a refusal without a reason, if there is one: in no interval up to it were rate * length + burst
-// requests admitted, with the instants that favour the refusal most. It holds on a busy machine, which sends few
-// requests. Of many refusals it checks some, the last one among them.
+// unjust returns a refusal without a reason, if there is one: in every interval that ends with it, at most rate *
+// length + burst requests were admitted, even if each was decided at the instant that favours the refusal most. The
+// check is valid on a busy machine, too, which sends few requests. Of many refusals it checks about 300, including the
+// last one.
 func unjust(tries []try, rate float64, burst int) (bad try, found bool) {
 	var taken, from, to []time.Duration
 	var refusals []try

@@ -1,7 +1,7 @@
--- Turns of several workers over the plain store, step by step, against a model: one number for each bucket. Each worker
--- has modules of its own. Every call of the shared dict is a step; between two steps of a worker come those of others,
--- and a worker may die or fail at any step. The dict has few entries and expires them by a clock that each worker
--- caches, as ngx_lua does. For tests only.
+-- Simulates turns of several workers over the plain store, step by step, and compares each bucket with a model. Each
+-- worker has modules of its own. Every call of the shared dict is a step. Other workers may act between two steps of a
+-- worker, and a worker may die or fail at any step. The dict has few entries and expires them by a clock that each
+-- worker caches, as ngx_lua does. For tests only.
 
 local max, min, random = math.max, math.min, math.random
 local yield = coroutine.yield
@@ -237,10 +237,11 @@ local function new_worker(is_forked)
   return w
 end
 
--- The model: of each bucket the instant at which it is empty, in parts of 1/count of a microsecond.
+-- The model: for each bucket, the instant at which it is empty, in units of 1/count microseconds.
 local instants
 
--- Of each bucket: how many requests were admitted, and the least of admitted * period - now * count before one.
+-- For each bucket: the number of admitted requests, and the minimum of admitted * period - now * count before an
+-- admission.
 local admitted, least
 
 local function backlog(rule, id, at)
