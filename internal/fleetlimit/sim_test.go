@@ -208,7 +208,7 @@ type sim struct {
 	refused float64 // share of the requests with a slot that another rule rejects
 	steady  bool    // each round trip takes rtt; else it varies
 
-	tat                        float64 // of the reference
+	tat                        float64 // of the bucket that checks the bound, see admit
 	decisions, admitted, trips int
 	unknown                    int    // requests that on_error decides
 	fatal                      string // how the bound was exceeded
