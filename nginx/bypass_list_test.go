@@ -42,7 +42,7 @@ func TestBypassListOfAMillion(t *testing.T) {
 	}
 	before := resident(t, s.edge)
 	begin := time.Now()
-	s.learned(t)
+	s.awaitCached(t)
 	fetched := time.Since(begin)
 	for i := range 300 {
 		name := all[i*3331]
@@ -57,7 +57,7 @@ func TestBypassListOfAMillion(t *testing.T) {
 			let++
 			continue
 		}
-		s.learned(t)
+		s.awaitCached(t)
 		if _, cached := s.fromMemory(func() answer { return s.buy(t, name) }); !cached {
 			let++
 		}
@@ -118,7 +118,7 @@ func TestIncompleteListIsNotUsed(t *testing.T) {
 				t.Errorf("%d fetches in %s, want one per half second", n, took)
 			}
 			s.set(func() { s.noList, s.listHead, s.listBody, s.accepted = false, "", nil, 3 })
-			s.learned(t)
+			s.awaitCached(t)
 			if _, cached := s.fromMemory(func() answer { return s.buy(t, "cid") }); cached {
 				t.Error("a holder is refused from memory")
 			}
@@ -148,11 +148,11 @@ func TestMoreOrdersNeedNewerList(t *testing.T) {
 		s.header = "drop;state=sold_out;version=7;ttl=1000;holders=1"
 		s.hold("ann")
 	})
-	s.learned(t)
+	s.awaitCached(t)
 	s.set(func() { s.hold("ann", "bob"); s.header = "drop;state=sold_out;version=8;ttl=1000;holders=2" })
 	testenv.Eventually(t, time.Minute, "the edge has seen the second order",
 		func() bool { s.buy(t, "dan"); return s.lists() == 2 })
-	s.learned(t)
+	s.awaitCached(t)
 	for range 20 {
 		if _, cached := s.fromMemory(func() answer { return s.buy(t, "bob") }); cached {
 			t.Fatal("the buyer of the second order is refused from memory")
@@ -161,7 +161,7 @@ func TestMoreOrdersNeedNewerList(t *testing.T) {
 	// The number of orders falls: Redis was emptied, and the list is not of these orders.
 	s.set(func() { s.hold("eve"); s.header = "drop;state=sold_out;version=1;ttl=1000;holders=1" })
 	testenv.Eventually(t, time.Minute, "the edge has detected it", func() bool { s.buy(t, "dan"); return s.lists() == 3 })
-	s.learned(t)
+	s.awaitCached(t)
 	if _, cached := s.fromMemory(func() answer { return s.buy(t, "eve") }); cached {
 		t.Error("the buyer of the new sale is refused from memory")
 	}
@@ -189,7 +189,7 @@ func TestBypassListIsFetchedOverIPv6AndUnixSockets(t *testing.T) {
 		server.Start()
 		t.Cleanup(server.Close)
 		s.shop = &shop{backend, startEdge(t, open, nil, dead, cmp.Or(upstream, ln.Addr().String()))}
-		if a := s.learned(t); a.status != http.StatusConflict {
+		if a := s.awaitCached(t); a.status != http.StatusConflict {
 			t.Errorf("behind %s: %d", ln.Addr(), a.status)
 		}
 		if _, cached := s.fromMemory(func() answer { return s.buy(t, "ann") }); cached {
@@ -228,7 +228,7 @@ func TestDisconnectDoesNotStopFetch(t *testing.T) {
 		s.hold("ann")
 		s.listTook = 300 * time.Millisecond
 	})
-	s.buy(t, "dan") // the edge learns that it needs a list
+	s.buy(t, "dan") // now the edge needs the list
 	c, err := net.Dial("tcp", s.edge.cfg.Listen)
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestDisconnectDoesNotStopFetch(t *testing.T) {
 		signed(t, "dan"))
 	testenv.Eventually(t, time.Minute, "the fetch has begun", func() bool { return s.count("HEAD", "/holders") > 0 })
 	c.Close()
-	s.learned(t)
+	s.awaitCached(t)
 	if _, cached := s.fromMemory(func() answer { return s.buy(t, "ann") }); cached {
 		t.Error("a holder is refused from memory")
 	}

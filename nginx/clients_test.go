@@ -156,10 +156,10 @@ func TestTLSServesHTTP2AndBackendSeesHTTPS(t *testing.T) {
 	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}
 	if conn, err := old.DialContext(context.Background(), "tcp", e.cfg.Listen); err == nil {
 		conn.Close()
-		t.Error("TLS 1.1 is spoken")
+		t.Error("TLS 1.1 is accepted")
 	}
-	if said := e.log.String(); strings.Contains(said, "deprecated") {
-		t.Errorf("nginx warns about the HTTP/2 directive:\n%s", said)
+	if log := e.log.String(); strings.Contains(log, "deprecated") {
+		t.Errorf("nginx warns about the HTTP/2 directive:\n%s", log)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestTheFilesRunAsTheyAreInAContainer(t *testing.T) {
 		_ = cmd.Process.Signal(syscall.SIGQUIT)
 		<-ended
 		if strings.Contains(log.String(), "[emerg]") || strings.Contains(log.String(), "[error]") || t.Failed() {
-			t.Errorf("nginx said:\n%s", log)
+			t.Errorf("the log of nginx:\n%s", log)
 		}
 	}()
 	testenv.Eventually(t, time.Minute, "a request passes", func() bool {

@@ -439,11 +439,11 @@ func TestEdgeReadsKeyFilesAsGoDoes(t *testing.T) {
 		local keys, out = require "sluice.token.keys", {}
 		for i, text in ipairs `+list(texts)+` do
 			local _, ok, list, err = nil, pcall(keys.parse, text)
-			local said, skipped = {}, ""
+			local names, skipped = {}, ""
 			if ok and list and #err > 0 then skipped, err = "; " .. table.concat(err, "; "), nil end
-			for j, key in ipairs(ok and list or {}) do said[j] = (key.alg .. " " .. key.kid):gsub("%s+$", "") end
-			table.sort(said)
-			out[i] = not ok and list or not list and err or table.concat(said, ", ") .. skipped
+			for j, key in ipairs(ok and list or {}) do names[j] = (key.alg .. " " .. key.kid):gsub("%s+$", "") end
+			table.sort(names)
+			out[i] = not ok and list or not list and err or table.concat(names, ", ") .. skipped
 		end
 		return table.concat(out, "\n")`)
 	for i, got := range strings.Split(out, "\n") {

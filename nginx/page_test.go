@@ -63,11 +63,11 @@ func TestPagesAreKept(t *testing.T) {
 		look("/s/shoe?lang=en&x=1", "zh", "en")
 		look("/s/shoe?lang=fr", "de", "en")
 	}
-	asked := shop.requests()
-	if len(asked) > rounds {
-		t.Errorf("%d requests for a page in two languages: %d reached the backend", 7*rounds, len(asked))
+	forwarded := shop.requests()
+	if len(forwarded) > rounds {
+		t.Errorf("%d requests for a page in two languages: %d reached the backend", 7*rounds, len(forwarded))
 	}
-	for _, r := range asked {
+	for _, r := range forwarded {
 		if l := r.header.Get("Accept-Language"); r.path != "/s/shoe" || (l != "en" && l != "zh") {
 			t.Errorf("the backend got a request for %s in %q", r.path, l)
 		}

@@ -65,16 +65,16 @@ func TestWithoutBackendRefusalExpiresThen503(t *testing.T) {
 	backend.stop()
 	var last, early time.Duration
 	testenv.Eventually(t, time.Minute, "503", func() bool {
-		asked := time.Since(sent)
+		elapsed := time.Since(sent)
 		a := e.do("POST", dropOrders, "Authorization", signed(t, "ann"))
 		if a.status == 409 {
-			last = asked
+			last = elapsed
 		} else if a.status != 503 || a.body != problemBody(503, "") {
 			t.Fatalf("%d %s", a.status, a.body)
 		} else if early == 0 {
 			early = time.Since(begun)
 		}
-		return a.status == 503 && asked > time.Second
+		return a.status == 503 && elapsed > time.Second
 	})
 	if early < 700*time.Millisecond || last > time.Second {
 		t.Errorf("the last refusal was requested %s after the backend's, the first 503 came after %s, want a second", last,
@@ -85,7 +85,7 @@ func TestWithoutBackendRefusalExpiresThen503(t *testing.T) {
 // In the last fifth of the ttl one request at a time revalidates the refusal. The others do not wait.
 func TestOneRequestAtATimeRevalidates(t *testing.T) {
 	s := startMadeShop(t, open, func(s *madeShop) { s.took = 50 * time.Millisecond })
-	s.learned(t)
+	s.awaitCached(t)
 	begun, before := time.Now(), s.purchases()
 	more := func() bool { // a slow machine sends few requests
 		passed := time.Since(begun)
@@ -105,10 +105,10 @@ func TestOneRequestAtATimeRevalidates(t *testing.T) {
 		})
 	}
 	flood.Wait()
-	lasted, asked := time.Since(begun), s.purchases()-before
-	t.Logf("%d answers in %v, %d of them by the backend", refusals.Load(), lasted, asked)
-	if asked < 2 || asked > int(16*lasted/(3*time.Second)) {
-		t.Errorf("the backend got %d requests in %v, want about one per four fifths of a second", asked, lasted)
+	lasted, forwarded := time.Since(begun), s.purchases()-before
+	t.Logf("%d answers in %v, %d of them by the backend", refusals.Load(), lasted, forwarded)
+	if forwarded < 2 || forwarded > int(16*lasted/(3*time.Second)) {
+		t.Errorf("the backend got %d requests in %v, want about one per four fifths of a second", forwarded, lasted)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestBuyerWithUnclearAnswerReachesBackend(t *testing.T) {
 	s := startMadeShop(t, open, nil)
 	for range 10 { // a busy machine may take longer than the fifth of a second in which this can be seen
 		s.set(func() { s.status = 0 })
-		s.learned(t)
+		s.awaitCached(t)
 		s.set(func() { s.status = 503 })
 		sent := s.arrived[len(s.arrived)-1]
 		testenv.Eventually(t, time.Minute, "bob's request revalidates",
@@ -139,7 +139,7 @@ func TestBuyerWithUnclearAnswerReachesBackend(t *testing.T) {
 // A request that is refused returns its turn to revalidate: a forged token does not block the others.
 func TestRefusedRequestReturnsItsTurn(t *testing.T) {
 	s := startMadeShop(t, `return { rules = { { name = "token", key = "token", rate = "1000r/s", burst = 1000 } } }`, nil)
-	s.learned(t)
+	s.awaitCached(t)
 	begun, before := time.Now(), s.purchases()
 	forged := "Bearer " + tokentest.HS(tokentest.Segments(plainHeader, `{"sub":"ann","exp":`+year2100+`}`),
 		[]byte("not the edge's secret, but as long as one"))
@@ -155,18 +155,18 @@ func TestRefusedRequestReturnsItsTurn(t *testing.T) {
 		}
 		statuses[s.edge.do("POST", dropOrders, "Authorization", bearer).status]++
 	}
-	lasted, asked, inTime := time.Since(begun), s.purchases()-before, 0
+	lasted, forwarded, inTime := time.Since(begun), s.purchases()-before, 0
 	for i := 1; i < len(s.arrived); i++ {
 		if s.arrived[i].Sub(s.arrived[i-1]) < time.Second {
 			inTime++
 		}
 	}
-	t.Logf("%v, %d of them by the backend", statuses, asked)
+	t.Logf("%v, %d of them by the backend", statuses, forwarded)
 	if 2*inTime < len(s.arrived)-1 {
 		t.Error("the refusal was hardly revalidated: requests with forged tokens kept the turn")
 	}
-	if asked < 2 || asked > int(16*lasted/(3*time.Second)) || statuses[401] == 0 || statuses[409] < 10*statuses[401] {
-		t.Errorf("the backend got %d requests in %v, and the responses were %v", asked, lasted, statuses)
+	if forwarded < 2 || forwarded > int(16*lasted/(3*time.Second)) || statuses[401] == 0 || statuses[409] < 10*statuses[401] {
+		t.Errorf("the backend got %d requests in %v, and the responses were %v", forwarded, lasted, statuses)
 	}
 }
 

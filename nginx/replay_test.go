@@ -102,11 +102,11 @@ func TestZoneHoldsWhatPolicyCheckReports(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := true
+		sufficient := true
 		for _, w := range warnings {
-			said = said && w.Message[:4] != "with"
+			sufficient = sufficient && w.Message[:4] != "with"
 		}
-		if said != enough {
+		if sufficient != enough {
 			t.Errorf("a zone of 2 MB holds %d keys, and for %d the check reports %v", holds, keys, warnings)
 		}
 	}

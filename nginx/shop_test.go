@@ -47,8 +47,8 @@ func (s *shop) fromMemory(send func() answer) (answer, bool) {
 	return a, s.purchases() == before
 }
 
-// learned sends purchases of an unknown buyer until the edge answers from memory.
-func (s *shop) learned(t *testing.T) answer {
+// awaitCached sends purchases of a buyer without an order until the edge answers from memory, and returns that answer.
+func (s *shop) awaitCached(t *testing.T) answer {
 	t.Helper()
 	var a answer
 	testenv.Eventually(t, time.Minute, "the edge answers from memory", func() bool {
