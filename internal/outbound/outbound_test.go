@@ -198,7 +198,7 @@ func TestPrivateAddressIsRefused(t *testing.T) {
 // answering returns a resolver that returns the given addresses one after the other and repeats the last one.
 func answering(t *testing.T, addresses ...string) *net.Resolver {
 	t.Helper()
-	var asked atomic.Int64
+	var queries atomic.Int64
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		go func() {
@@ -221,7 +221,7 @@ func answering(t *testing.T, addresses ...string) *net.Resolver {
 				kind := query[end-3]
 				answer := append([]byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, query[12:end]...)
 				if kind == 1 { // A
-					n := int(asked.Add(1)) - 1
+					n := int(queries.Add(1)) - 1
 					ip := netip.MustParseAddr(addresses[min(n, len(addresses)-1)]).As4()
 					answer[7] = 1
 					answer = append(answer, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4)

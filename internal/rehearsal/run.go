@@ -200,14 +200,14 @@ func (r *run) play(ctx context.Context) error {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
-	var beside sync.WaitGroup
-	beside.Go(func() { stop(r.watch(ctx)) })
-	defer func() { stop(nil); beside.Wait() }()
+	var watching sync.WaitGroup
+	watching.Go(func() { stop(r.watch(ctx)) })
+	defer func() { stop(nil); watching.Wait() }()
 
 	r.step.Store("waiting for the opening")
 	playing, cancel := context.WithDeadline(ctx, r.opening.Add(r.Workload.Span+tail))
 	defer cancel()
-	var crowd sync.WaitGroup
+	var players sync.WaitGroup
 	for i, a := range actors {
 		if !r.until(playing, a.At) && ctx.Err() != nil {
 			break
@@ -217,10 +217,10 @@ func (r *run) play(ctx context.Context) error {
 		}
 		r.started.Add(1)
 		p := &player{run: r, actor: a, token: tokens[i], buyer: r.Buyer(r.sale.ID, a.Name)}
-		crowd.Go(func() { p.simulate(playing) })
+		players.Go(func() { p.simulate(playing) })
 	}
 	r.step.Store("waiting for the last responses")
-	crowd.Wait()
+	players.Wait()
 	if cause := context.Cause(ctx); errors.Is(cause, errRemoved) {
 		return cause
 	}
