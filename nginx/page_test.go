@@ -163,7 +163,7 @@ func TestRemovedPageIsGone(t *testing.T) {
 		})
 		for range 100 {
 			if got := e.do("GET", "/s/shoe").status; got != status {
-				t.Fatalf("the page is %d again, want %d", got, status)
+				t.Fatalf("the status of the page has changed to %d, want %d", got, status)
 			}
 		}
 	}

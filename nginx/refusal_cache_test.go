@@ -128,7 +128,7 @@ func TestBuyerWithUnclearAnswerReachesBackend(t *testing.T) {
 			continue
 		}
 		if dan.status != 409 || !danCached || bobCached {
-			t.Errorf("after bob's 503 dan gets %d, from memory: %v, and bob from memory: %v; want memory for dan alone",
+			t.Errorf("after bob's 503 dan gets %d, from memory: %v, and bob from memory: %v; want 409, true and false",
 				dan.status, danCached, bobCached)
 		}
 		return

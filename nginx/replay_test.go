@@ -47,8 +47,8 @@ func TestReplayOfEdgeLogAgreesWithEdge(t *testing.T) {
 			got.BadLines, got.RefusedBefore, got.Unauthorized, did)
 	}
 	if s := got.Policy; s.Passed != int64(did[200]) || s.Refused != int64(did[429]) || s.Unauthorized != int64(did[401]) {
-		t.Errorf("the replay lets %d pass, refuses %d and %d for their token; the edge answered %v", s.Passed, s.Refused,
-			s.Unauthorized, did)
+		t.Errorf("the replay admits %d, refuses %d by limits and %d for their token; the edge answered %v", s.Passed,
+			s.Refused, s.Unauthorized, did)
 	}
 	over := int64(0)
 	for _, entry := range e.logged(1, 200) {

@@ -88,17 +88,17 @@ func TestEveryResponseHasItsOwnLoggedID(t *testing.T) {
 		431: "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 40_000),
 	}
 	const times = 15
-	told := map[string]int{}
+	statusOf := map[string]int{}
 	send := func() {
 		for status, head := range requests {
 			for range times {
 				answer := e.raw(head + "\r\nConnection: close\r\nX-Request-Id: mine\r\n\r\n")
 				_, rest, _ := strings.Cut(answer, "X-Request-Id: ")
 				id, _, _ := strings.Cut(rest, "\r\n")
-				if told[id] != 0 || !hex32.MatchString(id) || strings.Count(answer, "X-Request-Id") != 1 {
+				if statusOf[id] != 0 || !hex32.MatchString(id) || strings.Count(answer, "X-Request-Id") != 1 {
 					t.Fatalf("want %d: not a unique id: %s", status, answer)
 				}
-				told[id] = status
+				statusOf[id] = status
 			}
 		}
 	}
@@ -108,18 +108,18 @@ func TestEveryResponseHasItsOwnLoggedID(t *testing.T) {
 		}
 	}
 	send()
-	nginxOf := func() string { return e.do("GET", "/v1/sales/1").header.Get("X-Request-Id")[:8] }
-	before := nginxOf()
+	generationOf := func() string { return e.do("GET", "/v1/sales/1").header.Get("X-Request-Id")[:8] }
+	before := generationOf()
 	if err := e.cfg.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, time.Minute, "the new workers answer",
-		func() bool { e.transport.CloseIdleConnections(); return nginxOf() != before })
+		func() bool { e.transport.CloseIdleConnections(); return generationOf() != before })
 	send()
-	if err := e.stop(); err != nil { // what workers have still to log, they do now
+	if err := e.stop(); err != nil { // the workers write the rest of the log
 		t.Fatal(err)
 	}
-	nginxes, workers := map[string]bool{}, map[string]bool{}
+	generations, workers := map[string]bool{}, map[string]bool{}
 	for status := range requests {
 		if status == 200 {
 			continue // a /healthz that is answered is not logged
@@ -129,16 +129,17 @@ func TestEveryResponseHasItsOwnLoggedID(t *testing.T) {
 			id := fmt.Sprint(entry["request_id"])
 			logged[id] = true
 			if status == 429 {
-				nginxes[id[:8]], workers[fmt.Sprint(entry["worker"])] = true, true
+				generations[id[:8]], workers[fmt.Sprint(entry["worker"])] = true, true
 			}
 		}
-		for id, with := range told {
+		for id, with := range statusOf {
 			if with == status && !logged[id] {
 				t.Errorf("%s of a response with %d is not in the log", id, status)
 			}
 		}
 	}
-	if len(nginxes) != 2 || len(workers) < 3 {
-		t.Errorf("%d nginxes and %d workers refused", len(nginxes), len(workers))
+	if len(generations) != 2 || len(workers) < 3 {
+		t.Errorf("%d generations and %d workers have refused requests, want 2 and at least 3", len(generations),
+			len(workers))
 	}
 }

@@ -39,7 +39,7 @@ func TestEveryHeaderFromBackendToEdgeIsHidden(t *testing.T) {
 		for _, quoted := range names.FindAllString(agent.ReplaceAllString(string(text), ""), -1) {
 			found++
 			if name := strings.Trim(quoted, `"`); !strings.Contains(string(conf), "\nproxy_hide_header "+name+";") {
-				t.Errorf("%s knows the header %s, and snippets/proxy.conf does not hide it", path, name)
+				t.Errorf("%s has the header %s, which snippets/proxy.conf does not hide from clients", path, name)
 			}
 		}
 		return err

@@ -183,7 +183,7 @@ func TestFullZoneKeepsBucketsInUse(t *testing.T) {
 	if got := e.do("GET", "/strict", from("192.0.2.1")...).status; got != 429 {
 		t.Errorf("the first client again: %d, want 429: a bucket in use was evicted", got)
 	}
-	for i := range 200 { // a few of them still find room
+	for i := range 200 { // a few of them still get a bucket
 		if got := e.do("GET", "/lenient", from(fmt.Sprintf("192.0.3.%d", i))...).status; got != 200 {
 			t.Errorf("a rule with on_error = allow: %d, want 200", got)
 		}
@@ -192,7 +192,7 @@ func TestFullZoneKeepsBucketsInUse(t *testing.T) {
 		entry["reason"] != "no memory" {
 		t.Errorf("logged %v", entry)
 	}
-	testenv.Eventually(t, time.Minute, "both rules are counted for want of room", func() bool {
+	testenv.Eventually(t, time.Minute, "both rules count requests without a bucket", func() bool {
 		text := e.metrics()
 		return roomless.strict.MatchString(text) && roomless.lenient.MatchString(text)
 	})
@@ -276,7 +276,7 @@ func rewrite(t *testing.T, path, old, new string) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), old) {
-		t.Fatalf("%s does not hold %q", path, old)
+		t.Fatalf("%s does not contain %q", path, old)
 	}
 	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, new)), 0o644); err != nil {
 		t.Fatal(err)

@@ -286,7 +286,7 @@ func TestRunningPolicyIsTheFileThatAReloadReads(t *testing.T) {
 		}
 		rewrite(t, file, "return {", "return { brust = 1,")
 		if err := e.cfg.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), `"brust"`) {
-			t.Errorf("%s: %s is not what a reload reads: %v", name, file, err)
+			t.Errorf("%s: a reload does not read %s: %v", name, file, err)
 		}
 		if err := e.stop(); err != nil {
 			t.Error(err)

@@ -139,7 +139,7 @@ func decidesCorpusAsModel(t *testing.T, f *variant) {
 			verdicts[d.Verdict]++
 		}
 	}
-	t.Logf("%d decisions from seed %d, as the model's: %v", corpus.Decisions, corpus.Seed, verdicts)
+	t.Logf("%d decisions from seed %d match the model: %v", corpus.Decisions, corpus.Seed, verdicts)
 }
 
 // sluice.limit.req returns the verdicts of the model for a single key, and its delays and excesses to nine digits.
