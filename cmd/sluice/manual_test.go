@@ -75,7 +75,7 @@ func TestEveryCommandHasExamplesThatParse(t *testing.T) {
 		}
 	}
 	if shown < 60 {
-		t.Errorf("%d examples were looked at; there are more", shown)
+		t.Errorf("%d examples were checked, want at least 60", shown)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestEveryVariableIsInTheManual(t *testing.T) {
 		for _, m := range regexp.MustCompile(`"(SLUICE_[A-Z_]+)"`).FindAllSubmatch(text, -1) {
 			found++
 			if !regexp.MustCompile("[\\[`]" + string(m[1]) + "[\\]`]").Match(manual) {
-				t.Errorf("%s: %s is in no flag's help and not among the manual's variables", name, m[1])
+				t.Errorf("%s: %s is neither in the help of a flag nor in the manual's list of variables", name, m[1])
 			}
 		}
 	}

@@ -89,7 +89,7 @@ func TestPolicyCheckKnowsTheZone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(conf), "\nlua_shared_dict sluice_buckets "+defaultZone+";") {
-		t.Errorf("sluice_buckets has not %s", defaultZone)
+		t.Errorf("the size of sluice_buckets is not %s", defaultZone)
 	}
 	if code, _, errOut := call(t, "policy check ../../lua/policy.lua --keys 1000000 --zone 64m"); code != exitOK ||
 		!strings.Contains(errOut, "the zone of the nginx edge has 64 MB and needs 88") {
