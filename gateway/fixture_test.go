@@ -195,7 +195,7 @@ func (e *edge) raw(t testing.TB, text string) []response {
 	c := e.connect(t)
 	defer c.Close()
 	if _, err := io.WriteString(c, text); err != nil {
-		t.Logf("the edge does not read any more: %v", err)
+		t.Logf("the edge has stopped reading: %v", err)
 	}
 	return readAll(t, c, "")
 }

@@ -56,7 +56,7 @@ func TestSuspectIsTriedAgainWhileOneRequestWaits(t *testing.T) {
 		t.Fatal("no other request tries the suspect after suspectFor")
 	}
 	if u.enter(true) {
-		t.Fatal("a third request tries it, too")
+		t.Fatal("a third request tries the suspect within suspectFor")
 	}
 }
 
