@@ -99,7 +99,7 @@ func TestRunBeginsTheWaitForAllClients(t *testing.T) {
 	client.Begin(t.Context())
 	for name, since := range starts() {
 		if since == "1" {
-			t.Errorf("%s is that of the server before", name)
+			t.Errorf("%s is from the previous server", name)
 		}
 	}
 }
