@@ -171,8 +171,8 @@ func dump(t *testing.T, b *Backend) map[string]string {
 	return all
 }
 
-// Another backend has created a sale since this one read SQL. Its shard was held while a purchase was decided, and is
-// released: the sale is known.
+// Another backend has created a sale since this backend read SQL. The shard of the sale was held while a purchase was
+// decided, and is not held any more. The sale is known.
 func TestSaleThatRedisHoldsAgainIsKnown(t *testing.T) {
 	redis, database := testenv.StartRedis(t).URL, storetest.SQLite(t)
 	start := func() *Backend {

@@ -40,7 +40,7 @@ func TestRebuildWaitsForItsOwnJournal(t *testing.T) {
 				default:
 				}
 			}
-			stop := testenv.Run(t, b.journals.Run) // as late as this
+			stop := testenv.Run(t, b.journals.Run) // only after the rebuild waits for the journal
 			if err := <-rebuilt; err != nil {
 				t.Fatal(err)
 			}
@@ -53,8 +53,9 @@ func TestRebuildWaitsForItsOwnJournal(t *testing.T) {
 	}
 }
 
-// A backend that finds a rebuild of another one in progress does not hide that its own journal is being restored: the
-// rebuild waits without a bound only as long as it sees that.
+// A backend that finds another backend's rebuild in progress does not change the state of its own journal in SQL, which
+// that rebuild restores. A rebuild waits for a journal without a time limit only while SQL reports that the journal is
+// being restored.
 func TestRebuildInProgressSeesThatAJournalIsRestored(t *testing.T) {
 	b, id := newBackendWithJournal(t)
 	lock, err := redisconn.Acquire(t.Context(), b.stores.guards.Raw(), keyspace.Shard(0).RebuildLock(), time.Minute)

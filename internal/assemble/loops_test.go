@@ -48,7 +48,7 @@ func TestFullQueueHasThePaceOfItsSegment(t *testing.T) {
 	}
 }
 
-// While the database is down, the rate of the time before is no estimate of when orders are in it.
+// While the database is down, the previous rate is not used to estimate the time until all orders are in the database.
 func TestQueueHasNoPaceWhileTheDatabaseIsDown(t *testing.T) {
 	ctx := t.Context()
 	b, _ := newSpreadSale(t)

@@ -136,7 +136,7 @@ func TestTextHasTheRequirements(t *testing.T) {
 	}
 }
 
-// A rehearsal may be of one of anything.
+// Any number in the report can be 1. Its noun is then in the singular.
 func TestReportOfOneBuyer(t *testing.T) {
 	r := goodReport()
 	r.Copy.Stock, r.Sold, r.Rows, r.Shoppers, r.Audit.Ready, r.Dead, r.Removed = 1, 1, 1, 1, 1, 1, 1
