@@ -127,7 +127,7 @@ func (p *program) runEdge(ctx context.Context, cfg *nginx.Config, address string
 	listening := make(chan struct{})
 	cfg.Listening = func() {
 		attrs := []any{"address", address}
-		if edgePolicy(*cfg) == "" { // the workers log only the path of its copy
+		if edgePolicy(*cfg) == "" { // built-in: the workers log only the path of a copy
 			attrs = append(attrs, "policy", policyName(""))
 		}
 		p.logger().Info("edge listening", attrs...)

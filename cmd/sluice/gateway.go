@@ -51,7 +51,7 @@ the unit's listener instead of --listen.`,
 	return c
 }
 
-// newGateway returns a gateway with its token keys. If the keys are at a URL, it waits until that URL responds.
+// newGateway returns a gateway with its token keys. It waits for keys at a URL, see token.Keys.Await.
 func newGateway(ctx context.Context, cfg gateway.Config) (*gateway.Gateway, error) {
 	g, err := gateway.New(cfg)
 	if err != nil {

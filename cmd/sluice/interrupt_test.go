@@ -127,7 +127,7 @@ type closing struct {
 
 func (c closing) Close() error { c.closed(); return nil }
 
-// An error leaves the old file, or none, and nothing beside it.
+// After an error, the old file is unchanged, or there is no file as before. No temporary file remains.
 func TestCreateFileReplacesTheWholeFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "report.html")
