@@ -46,7 +46,7 @@ func TestDefaultPolicyHasNoWarnings(t *testing.T) {
 	}
 }
 
-// Under random traffic, a rule with this warning must never be the only one that refuses.
+// Under random traffic, a rule with the warning "never refuses a request" is never the only rule that refuses one.
 func TestNeverRefusesWarningIsCorrect(t *testing.T) {
 	found, file := 0, filepath.Join(t.TempDir(), "policy.lua")
 	rapid.Check(t, func(t *rapid.T) {
