@@ -33,24 +33,24 @@ local _M = { MAX_LINE = MAX_LINE }
 
 -- A cache of request lines and hosts that $sluice_odd_line, a long regular expression, has accepted: most requests are
 -- like earlier ones. The expression judges the line and the host separately if there is no space in the host.
-local MAX_EVEN = 1024
+local MAX_CACHED = 1024
 local lines, hosts, count = {}, {}, 0
 
--- is_even_host(host) -> whether $sluice_odd_line has accepted this host in an earlier request
-function _M.is_even_host(host)
+-- has_accepted_host(host) -> whether $sluice_odd_line has accepted this host in an earlier request
+function _M.has_accepted_host(host)
   return hosts[host] ~= nil
 end
 
--- is_even(line, host) -> whether $sluice_odd_line accepts the request line and the host, which all readers then
+-- accepts_line(line, host) -> whether $sluice_odd_line accepts the request line and the host, which all readers then
 -- understand alike
-local function is_even(line, host)
+local function accepts_line(line, host)
   if host and lines[line] and hosts[host] then
     return true
   elseif ngx_var.sluice_odd_line ~= "0" then
     return false
   end
   if host and #line + #host <= MAX_LINE and not find(host, " ", 1, true) then
-    if count >= MAX_EVEN then
+    if count >= MAX_CACHED then
       lines, hosts, count = {}, {}, 0
     end
     lines[line], hosts[host], count = true, true, count + 1
@@ -65,7 +65,7 @@ local function accepts(line, headers)
   if length and #length > 4 and tonumber(length) > MAX_BODY or headers["transfer-encoding"] then
     return false
   end
-  return is_even(line, headers.host)
+  return accepts_line(line, headers.host)
 end
 
 -- reserved(path) -> "health" or "hidden" for a path that the edge answers itself; or nil

@@ -113,7 +113,7 @@ local function is_known_host(at, n)
     return false
   end
   local host = ffi_string(at, n)
-  if not rewrite.is_even_host(host) then
+  if not rewrite.has_accepted_host(host) then
     return false
   end
   last_host = host
