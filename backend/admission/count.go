@@ -72,16 +72,18 @@ func (s *Stock) CountUnits(ctx context.Context, of spread.Part) (UnitCount, erro
 func (s *Stock) CountShardUnits(
 	ctx context.Context, shard keyspace.Shard, ids []string,
 ) (map[string]*UnitCount, error) {
-	for range maxReindexes {
+	for repairs := 0; ; repairs++ {
 		counts, err := s.countShardUnits(ctx, shard, ids)
-		if !errors.Is(err, errIndexIncomplete) {
+		switch {
+		case !errors.Is(err, errIndexIncomplete):
 			return counts, err
+		case repairs == maxReindexes:
+			return nil, unavailable("count units", err)
 		}
 		if _, err := s.reindexShard(ctx, shard); err != nil {
 			return nil, err
 		}
 	}
-	return nil, unavailable("count units", errIndexIncomplete)
 }
 
 // countShardUnits is CountShardUnits without the repair. It retries until no batch is leased between the list of

@@ -107,6 +107,30 @@ func TestRepairOfTheIndexHasNoTimeout(t *testing.T) {
 	})
 }
 
+// Each of the repairs may be the one that completes the index, also the last.
+func TestCountFollowsTheLastRepairOfTheIndex(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
+		h, ctx := newShop(c), context.Background()
+		addLetters(t, c, "s", "", 1, 1)
+		repairs := 0
+		addHook(c, testenv.Commands(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			err := next(ctx, cmd)
+			args := cmd.Args()
+			isLast := len(args) > 5 && args[3] == shard.Dead().Letters() && args[5] == "lines"
+			if err != nil || !isLast { // of the runs of a repair
+				return err
+			}
+			if repairs++; repairs < maxReindexes {
+				addLetters(t, c, "s", "", 1+repairs, 1+repairs)
+			}
+			return nil
+		}))
+		if _, err := h.CountUnits(ctx, spread.Part{SaleID: "s"}); err != nil || repairs != maxReindexes {
+			t.Errorf("after %d repairs: %v", repairs, err)
+		}
+	})
+}
+
 // A copy of a letter under another key holds no second unit.
 func TestCountCountsAnOrderWithTwoLettersOnce(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
