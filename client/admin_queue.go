@@ -45,10 +45,11 @@ type Shard struct {
 
 // Shards returns the state of every shard, by number.
 func (a *Admin) Shards(ctx context.Context) ([]Shard, error) {
+	const path = "/admin/v1/shards"
 	list, err := get[struct {
 		Shards []Shard `json:"shards"`
-	}](ctx, &a.conn, "/admin/v1/shards")
-	return list.Shards, err
+	}](ctx, &a.conn, path)
+	return items(path, list.Shards, err)
 }
 
 // Queue returns the state of the order queue.

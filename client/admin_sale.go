@@ -135,8 +135,9 @@ func (a *Admin) CreateSale(ctx context.Context, s NewSale) (AdminSale, error) {
 
 // Sales returns all sales that are not archived, oldest first.
 func (a *Admin) Sales(ctx context.Context) ([]AdminSale, error) {
-	list, err := get[struct{ Sales []AdminSale }](ctx, &a.conn, "/admin/v1/sales")
-	return list.Sales, err
+	const path = "/admin/v1/sales"
+	list, err := get[struct{ Sales []AdminSale }](ctx, &a.conn, path)
+	return items(path, list.Sales, err)
 }
 
 // Sale returns a sale.

@@ -49,8 +49,9 @@ func (a *Admin) CreateEndpoint(ctx context.Context, e NewEndpoint) (created Endp
 
 // Endpoints returns all endpoints, oldest first.
 func (a *Admin) Endpoints(ctx context.Context) ([]Endpoint, error) {
-	list, err := get[struct{ Webhooks []Endpoint }](ctx, &a.conn, "/admin/v1/webhooks")
-	return list.Webhooks, err
+	const path = "/admin/v1/webhooks"
+	list, err := get[struct{ Webhooks []Endpoint }](ctx, &a.conn, path)
+	return items(path, list.Webhooks, err)
 }
 
 // Ping schedules a test delivery to an endpoint and returns the id of the delivery. The request is not retried. The

@@ -267,6 +267,31 @@ func TestPageWithoutAListIsAnError(t *testing.T) {
 	}
 }
 
+func TestResponseWithoutAListIsAnError(t *testing.T) {
+	for _, body := range []string{`{}`, `{"status":"ok"}`, `null`} {
+		url := newServer(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }).URL
+		c, err := New(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := NewAdmin(url, "secret")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, call := range map[string]func() (int, error){
+			"Client.Sales":    func() (int, error) { list, err := c.Sales(t.Context()); return len(list), err },
+			"Client.Orders":   func() (int, error) { list, err := c.Orders(t.Context(), "drop"); return len(list), err },
+			"Admin.Sales":     func() (int, error) { list, err := a.Sales(t.Context()); return len(list), err },
+			"Admin.Endpoints": func() (int, error) { list, err := a.Endpoints(t.Context()); return len(list), err },
+			"Admin.Shards":    func() (int, error) { list, err := a.Shards(t.Context()); return len(list), err },
+		} {
+			if n, err := call(); err == nil || !strings.Contains(err.Error(), "it has no list") {
+				t.Errorf("%s of %s returned %d items, %v", name, body, n, err)
+			}
+		}
+	}
+}
+
 func TestNewSaleMarshalsHoldAsText(t *testing.T) {
 	b, err := json.Marshal(NewSale{
 		ID: "drop", Title: "Tea", Stock: 5, Price: Price{1999, "EUR"},

@@ -67,10 +67,10 @@ func (c *Client) Order(ctx context.Context, id string) (Order, error) {
 // Orders returns the orders of this buyer in a sale, oldest first: all that are not Cancelled, and at most 20 that are.
 // The error matches NotFound if the sale does not exist.
 func (c *Client) Orders(ctx context.Context, saleID string) ([]Order, error) {
+	const path = "/v1/me/orders"
 	var list struct{ Orders []Order }
-	query := url.Values{"sale": {saleID}}
-	err := c.Do(ctx, Request{Method: http.MethodGet, Path: "/v1/me/orders", Query: query}, &list)
-	return list.Orders, err
+	err := c.Do(ctx, Request{Method: http.MethodGet, Path: path, Query: url.Values{"sale": {saleID}}}, &list)
+	return items(path, list.Orders, err)
 }
 
 // hold is the duration for which the server delays its response to WaitOrder. Its limit is 30 s.

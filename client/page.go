@@ -34,7 +34,7 @@ func pages[T any](ctx context.Context, a *Admin, path string, query url.Values) 
 				return
 			}
 			if page.Orders == nil && page.Dead == nil { // an empty list is not nil
-				yield(none, fmt.Errorf("client: GET %s: the response is not that of a sluice server: it has no list", path))
+				yield(none, noList(path))
 				return
 			}
 			unavailable = append(unavailable, page.Unavailable...)
@@ -52,4 +52,16 @@ func pages[T any](ctx context.Context, a *Admin, path string, query url.Values) 
 			yield(none, fmt.Errorf("%w: the list lacks the items of shards %v", Unavailable, unavailable))
 		}
 	}
+}
+
+// items returns the list of a response, or an error if a successful response has none. An empty list is not nil.
+func items[T any](path string, list []T, err error) ([]T, error) {
+	if err == nil && list == nil {
+		err = noList(path)
+	}
+	return list, err
+}
+
+func noList(path string) error {
+	return fmt.Errorf("client: GET %s: the response is not that of a sluice server: it has no list", path)
 }

@@ -39,8 +39,9 @@ type Sale struct {
 
 // Sales returns all sales, earliest opening first.
 func (c *Client) Sales(ctx context.Context) ([]Sale, error) {
-	list, err := get[struct{ Sales []Sale }](ctx, &c.conn, "/v1/sales")
-	return list.Sales, err
+	const path = "/v1/sales"
+	list, err := get[struct{ Sales []Sale }](ctx, &c.conn, path)
+	return items(path, list.Sales, err)
 }
 
 // Sale returns a sale. The error matches NotFound if it does not exist.
