@@ -87,10 +87,12 @@ func TestEmptyValueIsRejected(t *testing.T) {
 		wantUsage(t, "--group"+empty, "dead", "--group", "", verb)
 	}
 	for _, list := range []struct{ command, flag string }{
-		{"dead", "sale"}, {"order", "sale"}, {"order", "buyer"}, {"payment", "sale"}, {"payment", "order"},
+		{"dead", "sale"}, {"order", "sale"}, {"order", "buyer"}, {"order", "status"}, {"payment", "sale"},
+		{"payment", "order"},
 	} {
 		wantUsage(t, "--"+list.flag+empty, list.command, "list", "--"+list.flag, "")
 	}
+	wantUsage(t, "--state"+empty, "webhook", "deliveries", "ep_1", "--state", "")
 	for _, command := range [][]string{{"sale", "list"}, {"dead", "retry", "--all"}, {"group", "list"}, {"health"}} {
 		wantUsage(t, "--server"+empty, append(command, "--server", "")...)
 	}

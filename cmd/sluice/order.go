@@ -45,10 +45,10 @@ func (o *adminClient) orderList() *cobra.Command {
 	f := o.p.flags(c)
 	f.StringVar(&sale, "sale", "", "only of this sale")
 	f.StringVar(&buyer, "buyer", "", "only of this buyer; without --sale, in the 500 newest sales")
-	f.filled("sale", "buyer")
 	f.BoolVar(&newest, "newest", false, "list the newest orders first")
 	f.oneOf(c, &status, "status", "", "",
 		"only this status: created, paid or cancelled", "created", "paid", "cancelled")
+	f.filled("sale", "buyer", "status")
 	return c
 }
 

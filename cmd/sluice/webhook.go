@@ -305,6 +305,7 @@ func (o *adminClient) webhookDeliveries() *cobra.Command {
 	f := o.p.flags(c)
 	f.oneOf(c, &state, "state", "", "",
 		"only this state: waiting, delivered or failed", "waiting", "delivered", "failed")
+	f.filled("state")
 	return c
 }
 
