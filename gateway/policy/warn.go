@@ -154,8 +154,8 @@ func (p *Policy) shortage(e Sizing) string {
 		return ""
 	}
 	return fmt.Sprintf(
-		"with %d concurrent keys and %d rules, there is no bucket for new clients and on_error applies: %s", e.Keys,
-		rules, strings.Join(what, "; "))
+		"with %d concurrent keys and %d rules, an edge has no bucket for new clients and on_error applies "+
+			"(ignore an edge that you do not run): %s", e.Keys, rules, strings.Join(what, "; "))
 }
 
 // Memory of a zone of the nginx edge (lua/edge/sluice/accel/buckets.lua). A test counts the buckets of a zone.
