@@ -24,7 +24,7 @@ type tokenVerdict struct {
 const maxTokenInput = 16 << 10
 
 func (p *program) tokenCheckCommand() *cobra.Command {
-	var data, keys string
+	var data, keys, secretFile string
 	var expect token.Expect
 	var verifier *token.Keys
 	c := &cobra.Command{
@@ -52,6 +52,9 @@ is rejected.`,
 			if raw = strings.TrimSpace(raw); len(raw) > 7 && strings.EqualFold(raw[:7], "bearer ") {
 				raw = strings.TrimSpace(raw[7:])
 			}
+			if secretFile != "" {
+				fmt.Fprintf(p.errOut, "the secret is that of %s: %s is not set\n", secretFile, envSecret)
+			}
 			return p.checkToken(cmd.Context(), verifier, raw)
 		},
 	}
@@ -65,6 +68,9 @@ is rejected.`,
 		if err != nil {
 			bad.add("%v", err)
 			return
+		}
+		if secret != "" && p.getenv(envSecret) == "" {
+			secretFile = dataDir(data).path(tokenSecretFile)
 		}
 		verifier = bad.checkTokens(secret, keys, dataDir(data).claims(expect))
 	})

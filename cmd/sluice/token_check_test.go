@@ -1,8 +1,10 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/internal/token"
 	"sluice/internal/token/tokentest"
@@ -41,6 +43,24 @@ func TestTokenCheck(t *testing.T) {
 	code, stdout, stderr = sluice(t, map[string]string{envSecret: testSecret}, args...)
 	if code != exitOK || !strings.Contains(stdout, "bob") {
 		t.Errorf("exit %d, %s%s", code, stdout, stderr)
+	}
+}
+
+// Without a secret in the environment, the command names the file whose secret it uses.
+func TestTokenCheckNamesTheSecretFile(t *testing.T) {
+	data := t.TempDir()
+	if err := dataDir(data).write(tokenSecretFile, []byte(testSecret+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	good := tokentest.Sign(t, testSecret, "ann", time.Hour)
+	args := "token check --data " + data + " " + good
+	code, stdout, stderr := call(t, args)
+	want := "the secret is that of " + filepath.Join(data, "token.secret") + ": SLUICE_TOKEN_SECRET is not set\n"
+	if code != exitOK || !strings.Contains(stdout, "ann") || stderr != want {
+		t.Errorf("exit %d, %s%s, want %s", code, stdout, stderr, want)
+	}
+	if code, stdout, stderr = call(t, args, "SLUICE_TOKEN_SECRET="+testSecret); code != exitOK || stderr != "" {
+		t.Errorf("with a secret in the environment: exit %d, %s%s", code, stdout, stderr)
 	}
 }
 
