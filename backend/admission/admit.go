@@ -25,16 +25,17 @@ import (
 	redisscript "sluice/lua/redis"
 )
 
-// Request is a request to buy one unit. Its strings must not be reused: the Redis client may hold them after a timeout.
+// Request is a request to buy one unit. Its strings must not point into a buffer that is reused, because the Redis
+// client may read them after a timeout.
 //
-// With a positive KeyTTL, Redis holds the key in a dedup key, for all sales of the shard. With 0, it holds a hash of
-// the key with the order: a replay in the same sale is recognised while the buyer holds the order, and until 16 more
-// orders of the buyer were returned (ADR 54).
+// With a positive KeyTTL, Redis stores Key in a dedup key, which recognises a replay in any sale of the shard. With 0,
+// Redis stores a hash of Key with the order. It recognises a replay in the same sale while the buyer holds the order,
+// and after a return of the order until 16 further orders of the buyer are returned (ADR 54).
 type Request struct {
 	SaleID      string        // valid, see sale.ValidateID
 	Spread      int           // number of segments of the sale; 0 and 1: it lives in one shard
 	Buyer       string        // valid, see sale.ValidateBuyer
-	Key         string        // identifies the request among those of the buyer: the same key again is a replay
+	Key         string        // identifies the request among those of the buyer; a request with the same key is a replay
 	KeyTTL      time.Duration // how long Redis holds the key; 0: as long as the order, see above
 	Fingerprint string        // short hash of the request, without spaces; used if KeyTTL is positive
 	Trace       string        // traceparent to store with the order for an hour; "" for none
@@ -53,11 +54,11 @@ type Decision struct {
 // Recorder stores accepted orders before the buyers get their answers, in case Redis loses them
 // (rebuild.JournalWriters).
 type Recorder interface {
-	// Generation returns the generation of the data of a shard. The Admitter calls it before the script. After an error
-	// the purchases get it and take no unit.
+	// Generation returns the generation of the data of a shard. The Admitter calls it before the script. If it returns an
+	// error, each purchase of the group returns that error and takes no unit.
 	Generation(shard keyspace.Shard) (int64, error)
-	// Record stores orders that the script accepted or found, with the generation from before the script. An order can
-	// occur again. After an error the purchases get it; their orders remain valid.
+	// Record stores orders that the script accepted or found, with the generation from before the script. The same order
+	// can be recorded again. If Record returns an error, the purchases return that error, but their orders remain valid.
 	Record(shard keyspace.Shard, generation int64, orders []sale.Order) error
 }
 
@@ -73,8 +74,8 @@ type Config struct {
 	Client redis.Scripter
 	Space  keyspace.Space
 	IDs    Sequencer // required
-	// MaxReady bounds the messages of a shard that wait for a worker: at the bound, a purchase that would get a unit is
-	// QueueFull. Requeued messages can exceed it. 0 means DefaultMaxReady.
+	// MaxReady bounds the messages of a shard that wait for a worker. At the bound, a purchase that would get a unit has
+	// the outcome QueueFull. Requeued messages can exceed the bound. 0 means DefaultMaxReady.
 	MaxReady int64
 	// Stream queues orders in the stream of their shard instead of its list.
 	Stream bool
@@ -82,8 +83,8 @@ type Config struct {
 	Recorder Recorder
 	// Tracer, if set, records the runs of the script that decide traced purchases.
 	Tracer *telemetry.Tracer
-	// Refillers decide what follows when a purchase of a sale with several segments finds its home without a unit;
-	// required for such sales.
+	// Refillers wait for units from other segments when the home segment of a purchase has none left, and report that the
+	// sale is sold out. They are required for sales with several segments.
 	Refillers *spread.Refillers
 	// Timeout bounds the time of a group in Redis, and the time that a request waits for its group. 0 means 1 s.
 	Timeout time.Duration
@@ -121,9 +122,10 @@ func NewAdmitter(cfg Config) (*Admitter, error) {
 	return a, nil
 }
 
-// Admit decides r. Concurrent calls for one sale share round trips. With the default timeout it returns after at most
-// three seconds (for an order number, for the group, for the decision), or when ctx is done. An error wraps
-// sale.ErrUnavailable; the order may still have been accepted or be accepted later, and a repeated request finds it.
+// Admit decides r. Concurrent calls for one sale share round trips. With the default timeout, one attempt takes at most
+// three seconds: one each for the order number, the wait for the group, and the run of the script. A purchase in a sale
+// with several segments can need further attempts. Admit returns earlier if ctx is done. An error wraps
+// sale.ErrUnavailable. The order may still have been accepted or be accepted later, and a repeated request finds it.
 func (a *Admitter) Admit(ctx context.Context, r Request) (Decision, error) {
 	home := spread.HomePart(r.SaleID, r.Buyer, r.Spread)
 	if home.Spread > 1 && a.cfg.Refillers == nil {

@@ -16,8 +16,8 @@ import (
 // ErrBypassListTooLong reports that a sale has more buyers than the caller accepts.
 var ErrBypassListTooLong = errors.New("admission: the sale has too many buyers for a bypass list")
 
-// BypassList identifies, without names, the buyers with a possible order of a sale. An edge lets them through to their
-// order while it rejects others.
+// BypassList identifies, without names, the buyers with a possible order of a sale. An edge forwards their requests
+// while it rejects those of other buyers.
 type BypassList struct {
 	Accepted int64    // the list is complete for the first Accepted orders of the sale
 	Sums     []uint32 // CRC-32 (IEEE) of the buyers, ascending and unique

@@ -20,7 +20,7 @@ import (
 // UnitCount holds the units of one sale in Redis at one instant, and every order in the queue.
 type UnitCount struct {
 	Loaded     bool  // Redis holds the sale; otherwise the numbers are 0
-	Stock      int64 // of a segment: the allocation that is applied
+	Stock      int64 // of a segment: the units of the allocation that is applied
 	Left       int64
 	Out        int64 // units of the outgoing transfer of a segment
 	Allocation int64 // version of the allocation of a segment that is applied
@@ -67,8 +67,8 @@ func (s *Stock) CountUnits(ctx context.Context, of spread.Part) (UnitCount, erro
 // that instant, which blocks it for about 40 ms per million queued orders and doubles the memory of the queue.
 // CountShardUnits reads the copies in small pieces and deletes them. Of the dead letters, it reads only those of these
 // sales. It repairs the index of dead letters if it is incomplete; see ReindexDead. An error wraps sale.ErrUnavailable.
-// If it does not concern others (see ConcernsOthers), keys of some of the sales are its cause, and the counts are those
-// of the other sales.
+// An error that does not concern others (see ConcernsOthers) is caused by keys of some of the sales; the counts of the
+// other sales are returned with it.
 func (s *Stock) CountShardUnits(
 	ctx context.Context, shard keyspace.Shard, ids []string,
 ) (map[string]*UnitCount, error) {
@@ -86,8 +86,8 @@ func (s *Stock) CountShardUnits(
 	}
 }
 
-// countShardUnits is CountShardUnits without the repair. It retries until no batch is leased between the list of
-// batches and the copy, and the copy is complete until it was read.
+// countShardUnits is CountShardUnits without the repair. It retries if a batch was leased after the batches were listed
+// and before the queue was copied, and if a part of the copy was lost before it was read.
 func (s *Stock) countShardUnits(
 	ctx context.Context, shard keyspace.Shard, ids []string,
 ) (map[string]*UnitCount, error) {

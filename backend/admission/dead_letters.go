@@ -11,9 +11,9 @@ import (
 
 // ReindexDead makes the index of dead letters agree with the letters, in the shard of a part of a sale, and returns how
 // many lines it added or deleted. Scripts maintain the index; ReindexDead repairs it if the shard has lost one of the
-// two keys, as in a failover of a master whose slot redis-cli moves: the new master does not know about the move, and
-// lacks the keys that were moved. It takes seconds per million letters, in small steps. It is idempotent and can run
-// concurrently. An error wraps sale.ErrUnavailable.
+// two keys. This can happen when a master fails over while redis-cli moves one of its slots: the new master does not
+// know about the move, and lacks the keys that were moved. It takes seconds per million letters, in small steps. It is
+// idempotent and can run concurrently. An error wraps sale.ErrUnavailable.
 func (s *Stock) ReindexDead(ctx context.Context, of spread.Part) (changed int64, err error) {
 	return s.reindexShard(ctx, s.ShardOf(of))
 }
@@ -29,7 +29,7 @@ func (s *Stock) reindexShard(ctx context.Context, shard keyspace.Shard) (changed
 		{"lines", s.cfg.Client.ZScan, shard.Dead().Index()},
 	} {
 		err := scanPairs(ctx, of.scan, of.key, func(pairs []string) error {
-			for some := range slices.Chunk(pairs, 2*reindexChunk) { // Redis returns a small hash completely
+			for some := range slices.Chunk(pairs, 2*reindexChunk) { // HSCAN returns a small hash completely, whatever the count
 				args := []any{of.mode}
 				for pair := range slices.Chunk(some, 2) {
 					args = append(args, pair[0])

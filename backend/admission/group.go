@@ -20,8 +20,8 @@ import (
 const (
 	// groupSize bounds one run of the script, which blocks Redis for other commands.
 	groupSize = 64
-	// maxWaiting is the number of requests that may wait for a slow Redis without a bound per part. From then on, each
-	// part may have an equal share of maxWaiting, so that the requests for one do not reject those for others.
+	// maxWaiting is the number of waiting requests from which a bound per part applies: an equal share of maxWaiting for
+	// each part that has a queue. The requests for one part then do not cause rejections in the other parts.
 	maxWaiting = 20_000
 	// maxWaitingTotal bounds all waiting requests.
 	maxWaitingTotal = 2 * maxWaiting
@@ -39,7 +39,7 @@ type groups struct {
 	idle sync.Pool // of *waiter
 
 	mu      sync.Mutex
-	queues  map[spread.Part][]*waiter // that wait, by part; a part is present while a goroutine runs its groups
+	queues  map[spread.Part][]*waiter // waiting requests by part; a part is present while a goroutine runs its groups
 	waiting int
 }
 
@@ -54,8 +54,8 @@ type waiter struct {
 	done     chan struct{}
 }
 
-// decide returns the decision on r. After an error r is not decided if the error is errTooManyWaiting; otherwise it may
-// have been decided, or be decided later.
+// decide returns the decision on r. If the error is errTooManyWaiting, r is not decided. After any other error, r may
+// have been decided or may be decided later.
 func (g *groups) decide(ctx context.Context, part spread.Part, r Request, id sale.OrderID) (Decision, error) {
 	w, _ := g.idle.Get().(*waiter)
 	if w == nil {
@@ -95,7 +95,7 @@ func (g *groups) join(w *waiter) error {
 
 // full reports whether a queue rejects another request. The caller holds mu.
 func (g *groups) full(queue []*waiter) bool {
-	hot := len(queue) > 0 && len(queue) >= maxWaiting/len(g.queues) // which has this queue
+	hot := len(queue) > 0 && len(queue) >= maxWaiting/len(g.queues) // a queue with requests is in g.queues
 	return g.waiting >= maxWaitingTotal || g.waiting >= maxWaiting && hot
 }
 
@@ -113,7 +113,8 @@ func (g *groups) runQueue(part spread.Part) {
 	}
 }
 
-// next appends the oldest requests of the queue to group. If there are none, the part has no goroutine any more.
+// next appends the oldest requests of the queue to group. If there are none, it removes the part, and its goroutine
+// must end.
 func (g *groups) next(part spread.Part, group []*waiter) []*waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,8 +132,8 @@ func (g *groups) next(part spread.Part, group []*waiter) []*waiter {
 	return group
 }
 
-// runFresh runs the requests that did not wait too long. The callers of the others may have stopped waiting, so these
-// requests get an error.
+// runFresh runs the requests that waited for less than the timeout. The others get an error, because their callers may
+// have stopped waiting.
 func (g *groups) runFresh(part spread.Part, group []*waiter) {
 	limit := time.Now().Add(-g.timeout)
 	for len(group) > 0 && group[0].since.Before(limit) { // oldest first

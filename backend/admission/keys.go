@@ -20,9 +20,9 @@ type partKeys struct {
 	published atomic.Int64 // time of the last publication of the units left, ms since 1970
 }
 
-// keyCache caches the keys of a few parts; building them takes longer than the rest of Admit without Redis. Its size is
-// fixed, because clients choose sale ids: a request for an unknown sale evicts one entry at most. The zero value is
-// empty.
+// keyCache caches the keys of a few parts, because building them takes longer than all other work of Admit outside
+// Redis. Its size is fixed, because clients choose sale ids: a request for an unknown sale evicts one entry at most.
+// The zero value is empty.
 type keyCache [64]atomic.Pointer[partKeys]
 
 func (c *keyCache) get(space keyspace.Space, part spread.Part) *partKeys {

@@ -14,10 +14,10 @@ import (
 )
 
 // Load loads a sale from SQL into Redis: a new sale, or one that Redis lost. orders yields every order of a part of the
-// sale that holds a unit in SQL, then the cancelled orders whose rows do not have the number of their return: their
-// units are part of the units left, which Load counts without them. Load adds the orders that are still queued. It does
-// not change a part that Redis holds, so it can run repeatedly and in several processes. Errors are those of orders, or
-// wrap sale.ErrUnavailable.
+// sale that holds a unit in SQL, then the cancelled orders whose rows lack the number of their return. Load counts the
+// units of these cancelled orders as left. It adds the orders that are still queued. It does not change a part that
+// Redis holds, so it can run repeatedly and in several processes. Errors are those of orders, or wrap
+// sale.ErrUnavailable.
 //
 // The last write makes a part available. After a crash before it, the next Load starts over. A slow Load stores nothing
 // after a faster one has ended, so it neither overwrites purchases nor restores orders that were cancelled since.
@@ -31,9 +31,9 @@ type OrdersOf func(ctx context.Context, of spread.Part, yield func(sale.Order) e
 // loadChunk bounds the sales of one count. Its script blocks Redis for about 30 ms.
 const loadChunk = 10_000
 
-// LoadAll loads parts of many sales. It reads the queue of a shard once for up to ten thousand sales. An error of one
-// sale does not prevent the others from being loaded, unless ctx ends, or SQL or its shard is unavailable. LoadAll
-// returns all errors, joined.
+// LoadAll loads parts of many sales. It reads the queue of a shard once for up to ten thousand sales. After an error of
+// one sale it continues with the others. If SQL or a shard is unavailable, or ctx ends, it skips the other sales of
+// that shard. LoadAll returns all errors, joined.
 func (s *Stock) LoadAll(ctx context.Context, parts []SalePart, orders OrdersOf) error {
 	byShard := map[keyspace.Shard][]SalePart{}
 	for _, p := range parts {
@@ -64,7 +64,7 @@ func (s *Stock) loadShard(ctx context.Context, shard keyspace.Shard, parts []Sal
 		}
 		for _, p := range some {
 			if counts[p.ID] == nil {
-				continue // err names it
+				continue // the error of CountShardUnits names the sale
 			}
 			if err := s.loadWithCount(ctx, p, counts[p.ID], orders); err != nil {
 				failures = append(failures, fmt.Errorf("load sale %s: %w", p.ID, err))
@@ -77,9 +77,9 @@ func (s *Stock) loadShard(ctx context.Context, shard keyspace.Shard, parts []Sal
 	return errors.Join(failures...)
 }
 
-// claim claims the allocation of a part, and returns its units and its version. The units of a sale in one shard are
-// its stock. The claim comes before the rows are read: a transfer that Redis had begun before it lost the segment can
-// no longer be committed.
+// claim claims the allocation of a part, and returns its units and its version. For a sale in one shard, it returns the
+// stock without a claim. The claim must precede the reading of the rows. After it, a transfer that Redis began before
+// it lost the segment can no longer be committed.
 func (s *Stock) claim(ctx context.Context, p SalePart) (spread.Allocation, error) {
 	if p.Spread < 2 {
 		return spread.Allocation{Units: p.Stock}, nil
@@ -117,7 +117,7 @@ func (s *Stock) loadWithCount(ctx context.Context, def SalePart, count *UnitCoun
 		shard.Sale(def.ID), shard.Stock(def.ID), shard.Sales(), shard.Buyers(def.ID), shard.Returns(def.ID), shard.Guard(),
 	}
 	args := []any{def.Version, string(def.Switch), len(all.buyers), s.cfg.Deployment.owner()}
-	const lastReturn = 0 // a shard that has lost sales is rebuilt, so the sale is new
+	const lastReturn = 0 // the sale is new, because a shard that has lost sales is rebuilt
 	left := claimed.Units - all.held
 	args = append(args, SaleArgs(def.Sale, left, all.accepted, part, claimed.Version, lastReturn, all.returned)...)
 	result, err := redisscript.Run(ctx, s.cfg.Client, "load_sale", keys, args...).Text()

@@ -13,8 +13,8 @@ import (
 const replicaTimeout = 500 * time.Millisecond
 
 // runAndWait runs the script for a group, and waits for the replicas if the group got orders. Both use one connection,
-// which leads to one server: another connection could lead to a new master, which would confirm orders that it never
-// had.
+// and therefore one server. A second connection could reach a new master, which would confirm orders that it never
+// received.
 func (a *Admitter) runAndWait(ctx context.Context, k *partKeys, group []*waiter) {
 	conn := redisconn.Connect(a.cfg.ReplicaClient(k.shard))
 	defer conn.Close()

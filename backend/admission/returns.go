@@ -40,8 +40,8 @@ func (s *Stock) ReturnUnits(ctx context.Context, of spread.Part, orders []sale.O
 	return numbers, nil
 }
 
-// ConfirmReturns deletes the numbers of returns that the rows of these orders in SQL have. It uses their ids only. An
-// error wraps sale.ErrUnavailable.
+// ConfirmReturns deletes the return numbers of these orders from Redis. Their rows in SQL must have the numbers. It
+// uses only the ids of orders. An error wraps sale.ErrUnavailable.
 func (s *Stock) ConfirmReturns(ctx context.Context, of spread.Part, orders []sale.Order) error {
 	if len(orders) == 0 {
 		return nil

@@ -29,12 +29,12 @@ func NewSegments(client redisconn.Client, space keyspace.Space, deployment Deplo
 	return &Segments{client, space, deployment}
 }
 
-// States reads the segments of a sale; see spread.Segments. The error is that of ctx.
+// States reads the segments of a sale; see spread.Segments. If no segment is loaded, the error is that of ctx.
 func (s *Segments) States(ctx context.Context, of spread.Sale) ([]spread.State, error) {
 	states := make([]spread.State, of.Spread)
 	_ = eachPart(spread.PartsOf(sale.Sale{ID: of.ID, Spread: of.Spread}), func(part spread.Part) error {
 		state, deployment, err := ReadSegment(ctx, s.client, s.space, part)
-		// the transfers in the data of another deployment are not in the database of this process
+		// the data of another deployment has transfers that are not in the database of this process
 		if err == nil && state.Loaded && s.deployment.owns(deployment) {
 			states[part.Segment] = state
 		}
@@ -47,8 +47,8 @@ func (s *Segments) States(ctx context.Context, of spread.Sale) ([]spread.State, 
 }
 
 // ReadSegment returns the state of a segment, read with a client of its shard, and the id of the deployment that has
-// the shard ("": none). The state is not Loaded, but complete, while a rebuild holds the segment. ReadSegment returns
-// ErrNotLoaded if the shard does not hold the segment, or an error of Redis.
+// the shard ("": none). While a rebuild holds the segment, Loaded is false and the other fields are valid. ReadSegment
+// returns ErrNotLoaded if the shard does not hold the segment, or an error of Redis.
 func ReadSegment(
 	ctx context.Context, client redis.Cmdable, space keyspace.Space, of spread.Part,
 ) (state spread.State, owner string, err error) {

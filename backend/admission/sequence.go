@@ -19,12 +19,13 @@ import (
 // of its block, a small part of all numbers.
 const blockSize = 4096
 
-// blockLife is the time after which a Sequencer discards the rest of a block. Other processes would have to lease all
-// numbers of the shard within it to repeat one of the block in the same second: 67 million with 64 shards.
+// blockLife is the time after which a Sequencer discards the rest of a block. A number of the block can occur twice in
+// one second only if other processes lease all numbers of the shard within this time: 67 million with 64 shards.
 const blockLife = time.Minute
 
-// Sequencer allocates order ids in each shard. An id is the second of the clock above a 32-bit sequence number. The
-// shard leases sequence numbers in blocks. Of n shards, shard s has the numbers that are s modulo n.
+// Sequencer allocates order ids in each shard. An id is the second of the clock above a 32-bit sequence number. A
+// Sequencer leases sequence numbers from the counter of the shard in blocks. Of n shards, shard s has the numbers that
+// are s modulo n.
 //
 // Ids are unique over all Sequencers and shards: a number repeats only after all other numbers of the shard, in another
 // second. A clock that is set back does not repeat ids while Redis keeps its counter. If Redis loses the counter, the
@@ -52,10 +53,11 @@ func (s Sequencer) Next(ctx context.Context, shard keyspace.Shard) (sale.OrderID
 	return s[shard].next(ctx)
 }
 
-// StartGeneration advances the counter of a shard to the numbers of a generation. A generation has a 64th of the
-// numbers of its own, so blocks that were leased before do not overlap with them; they repeat after 64 generations, in
-// another second. The counter holds the generation above the 32 bits that an id uses, so a late call does not decrease
-// it. An error wraps sale.ErrUnavailable.
+// StartGeneration advances the counter of a shard to the numbers of a generation. The numbers of a shard are divided
+// into 64 ranges, and each of 64 successive generations begins in another one. Its blocks therefore do not overlap with
+// those that were leased in earlier generations. The ranges repeat after 64 generations, in another second. The counter
+// holds the generation above the 32 bits that an id uses, so a late call does not decrease it. An error wraps
+// sale.ErrUnavailable.
 func (s Sequencer) StartGeneration(ctx context.Context, shard keyspace.Shard, generation int64) error {
 	one := s[shard]
 	first := uint64(generation%generations) * (one.numbers / generations)
@@ -148,17 +150,18 @@ func (s *shardSequencer) unrelatedStart() uint32 {
 	return h.Sum32()
 }
 
-// skipPast advances the counter of a shard that lags behind after, the sequence number of the newest known order. A
-// missing counter stays missing: see Sequencer. An error wraps sale.ErrUnavailable.
+// skipPast advances the counter of a shard beyond the sequence number after, that of the newest known order. A counter
+// that is higher is unchanged. A missing counter stays missing: see Sequencer. An error wraps sale.ErrUnavailable.
 func skipPast(
 	ctx context.Context, client redis.Scripter, space keyspace.Space, shard keyspace.Shard, after uint32,
 ) error {
-	const margin = 1024 * blockSize // blocks of other processes are within
+	const margin = 1024 * blockSize // covers the blocks that other processes have leased
 	target := uint64(after)/uint64(len(space.All())) + margin
 	return reach(ctx, client, shard.OrderNumbers(), target, target)
 }
 
-// reach advances the counter key to target if it is lower. missing stands for a counter that does not exist.
+// reach advances the counter key to target if it is lower. A counter that does not exist is compared as if it were
+// missing.
 func reach(ctx context.Context, client redis.Scripter, key string, target, missing uint64) error {
 	if err := redisscript.Run(ctx, client, "advance_order_ids", []string{key}, target, missing).Err(); err != nil {
 		return unavailable("advance order numbers", err)

@@ -16,7 +16,7 @@ type snapshot struct {
 	shard          keyspace.Shard
 	ready, delayed string
 	orders         string // the stream
-	leased         int64  // number of entries that are leased: the first ones
+	leased         int64  // number of leased entries of the stream, which are its first ones
 	batches        []string
 	returns, lines []string // per sale; lines holds the index lines of dead letters that hold a unit
 }

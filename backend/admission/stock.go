@@ -28,17 +28,18 @@ type StockConfig struct {
 	Space  keyspace.Space
 	// Claimer is required to load and update sales with several segments.
 	Claimer Claimer
-	// Mover proves that sales with several segments are sold out. If it is nil, their state is open while they are on.
+	// Mover proves that sales with several segments are sold out. If it is nil, such a sale is reported as open when it is
+	// sold out.
 	Mover *spread.Mover
-	// Deployment: changes of a sale fail if the data in Redis belongs to another deployment, and Load also if no rebuild
-	// has verified the data. nil: any Redis is changed.
+	// Deployment is that of the process. If the data in Redis belongs to another deployment, changes of a sale fail. Load
+	// also fails if no rebuild has verified the data. If Deployment is nil, the data of any deployment is changed.
 	Deployment Deployment
 }
 
 // Claimer holds the allocations of segments in SQL (store.Store).
 type Claimer interface {
-	// Claim claims the allocation of a segment before it is loaded: transfers that the segment began before can no longer
-	// be committed.
+	// Claim claims the allocation of a segment before the segment is loaded. Transfers that the segment began before the
+	// claim can no longer be committed.
 	Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error)
 	// Allocations returns the allocations of a sale by segment.
 	Allocations(ctx context.Context, saleID string) ([]spread.Allocation, error)
@@ -76,10 +77,11 @@ func (d Deployment) owner() string {
 	return strconv.FormatInt(d(), 10)
 }
 
-// Update applies a newer definition to all parts of a loaded sale. Units left change by the difference of the stock;
-// those of a segment change by its allocation in SQL, which is applied first: a segment that has the version of a
-// restock has its units. A version that is not newer changes nothing. It returns ErrNotLoaded if a part is not loaded,
-// or an error that wraps sale.ErrUnavailable or is that of the Claimer; the other parts may be changed then.
+// Update applies a newer definition to all parts of a loaded sale. In a sale in one shard, the units left change by the
+// difference between both stocks. In a segment, they change by its allocation in SQL. The allocation is applied before
+// the definition, so a segment with the version of a restock also has the units of the restock. A version that is not
+// newer changes nothing. Update returns ErrNotLoaded if a part is not loaded, an error that wraps sale.ErrUnavailable,
+// or that of the Claimer. After an error, other parts may be changed.
 func (s *Stock) Update(ctx context.Context, def sale.Sale) error {
 	s.LearnSpread(def)
 	return s.updateParts(ctx, def, spread.PartsOf(def))
@@ -118,7 +120,8 @@ func (s *Stock) updatePart(
 		a := allocations[part.Segment]
 		segments := NewSegments(s.cfg.Client, s.cfg.Space, s.cfg.Deployment)
 		err := segments.run(ctx, "segment_apply", part, a.Version, a.Units).Err()
-		// A segment that rejects it is not loaded, or the audit shows the difference: a pause takes effect anyway.
+		// After an error SEGMENT, the definition is applied anyway, so that a pause takes effect. Either the segment is not
+		// loaded, which update_sale reports, or the audit reports the difference.
 		if err != nil && !redis.HasErrorPrefix(err, "SEGMENT") {
 			return unavailable("apply an allocation of sale "+def.ID, err)
 		}
@@ -148,8 +151,8 @@ func definition(d sale.Sale) []any {
 
 // SaleArgs returns the arguments of lua/redis/include/write_sale.lua: the definition of a sale, its units left, the
 // number of orders accepted, the part of the sale, the version of its allocation (0 for a sale in one shard), the
-// number of the last return in SQL, and the ids of cancelled orders with a unit that is part of the units left and a
-// row without the number of the return. The stock of a segment is its allocation.
+// number of the last return in SQL, and the ids of cancelled orders whose units are among the units left and whose rows
+// lack the number of the return. The stock of a segment is its allocation.
 func SaleArgs(
 	d sale.Sale, left, accepted int64, in spread.Part, allocation, lastReturn int64, returned []any,
 ) []any {
@@ -176,7 +179,7 @@ func (s *Stock) Accepted(ctx context.Context, id string) (total int64, err error
 	return total, nil
 }
 
-// LastSerial returns the serial of the last order that Redis accepted of a part of a sale, also while a rebuild holds
+// LastSerial returns the serial of the last order that Redis accepted in a part of a sale, also while a rebuild holds
 // it. It returns sale.ErrNotFound, or an error that wraps sale.ErrUnavailable.
 func (s *Stock) LastSerial(ctx context.Context, of spread.Part) (int64, error) {
 	n, err := s.cfg.Client.HGet(ctx, s.ShardOf(of).Sale(of.SaleID), "accepted").Int64()
