@@ -53,9 +53,10 @@ func (l *List) DeadLetters(ctx context.Context, q DeadQuery) (page []DeadLetter,
 	return page, from.String(), nil
 }
 
-// deadAfter returns the keys and times of at least one of the dead letters after a cursor, if there are any, and
-// whether more can follow. An offset would skip letters if others were removed in the meantime, so it reads from the
-// time of the cursor on, and more than count if all of these precede the cursor.
+// deadAfter returns keys and times of dead letters after a cursor, at least one if there are any. more reports whether
+// others can follow. It does not use an offset, because an offset skips letters if others were removed since the last
+// page. It reads from the time of the cursor on, and drops the letters up to the cursor. If it drops all, it reads
+// twice as many.
 func (l *List) deadAfter(
 	ctx context.Context, q *DeadQuery, from cursor, count int,
 ) (entries []redis.Z, more bool, err error) {
@@ -171,8 +172,8 @@ func notDead(id sale.OrderID) error {
 	return fmt.Errorf("dead letter %s: %w", id, sale.ErrNotFound)
 }
 
-// RetryDead requeues a dead order at the front of the queue without its failures. An unbacked one takes a unit and a
-// slot first. Errors: sale.ErrNotFound, also if the client repeated the script after a lost reply; sale.ErrConflict
+// RetryDead requeues a dead order at the front of the queue and deletes its failures. An unbacked one takes a unit and
+// a slot first. Errors: sale.ErrNotFound, also if the client repeated the script after a lost reply; sale.ErrConflict
 // while the order is being cancelled, or if no slot is free; ErrNoUnit if no unit is free.
 func (l *List) RetryDead(ctx context.Context, id sale.OrderID) error {
 	dead, err := l.DeadLetter(ctx, id)
@@ -244,7 +245,7 @@ func (l *List) FinishCancel(ctx context.Context, id sale.OrderID, returnUnit boo
 	return nil
 }
 
-// HasRaw reports whether there is a dead letter that is not a message, by its key "raw:...".
+// HasRaw reports whether a dead letter that is not a message exists, given its key "raw:...".
 func (l *List) HasRaw(ctx context.Context, key string) (bool, error) {
 	if !strings.HasPrefix(key, rawPrefix) {
 		return false, nil
@@ -255,8 +256,8 @@ func (l *List) HasRaw(ctx context.Context, key string) (bool, error) {
 	return found, wrap("dead letter", err)
 }
 
-// DropRaw removes a text that is not a message by its key "raw:...". No order and no unit depend on it. DropRaw is
-// idempotent. It returns sale.ErrNotFound for another key.
+// DropRaw removes a dead letter that is not a message, given its key "raw:...". No order and no unit depend on it.
+// DropRaw is idempotent. It returns sale.ErrNotFound for another key.
 func (l *List) DropRaw(ctx context.Context, key string) error {
 	if !strings.HasPrefix(key, rawPrefix) {
 		return fmt.Errorf("dead letter %q: %w", key, sale.ErrNotFound)

@@ -11,10 +11,11 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// Register returns a new consumer. name must be unique over all calls of all processes, because a Redis that has lost
-// data may assign a number again. A name consists of characters that are safe in a Redis key (NewConsumerName). A
-// rebuild that takes the data over for another deployment removes all consumers, and those of the former owner cannot
-// register again: no worker stores orders of another deployment in its database.
+// Register returns a new consumer. The consumer is named after name and a number that Redis assigns. name must be
+// unique over all calls of all processes, because a Redis that has lost data may assign a number again. A name consists
+// of characters that are safe in a Redis key (NewConsumerName). A rebuild that takes the data over for another
+// deployment removes all consumers, and those of the former owner cannot register again. No worker therefore stores
+// orders of another deployment in its database.
 func (l *List) Register(ctx context.Context, name string) (Consumer, error) {
 	keys := []string{l.shard.Consumers(), l.shard.Guard()}
 	number, err := l.run(ctx, "register_consumer", keys, name, maxConsumers, l.cfg.Deployment()).Int64()
@@ -26,9 +27,9 @@ func (l *List) Register(ctx context.Context, name string) (Consumer, error) {
 // is empty if no message is ready.
 //
 // After an error the call may have been executed. Repeat it with the same id: an executed call returns the same
-// messages. An id is leased once: after its batch has ended, the call returns no messages, so that one which arrives
-// late leases nothing. lost reports that batch ack was not leased: its lease expired, or an earlier call with a lost
-// reply acknowledged it. Errors: ErrUnregistered; nothing has changed then.
+// messages. An id is leased once: a delayed call that Redis executes after the batch has ended returns no messages.
+// lost reports that batch ack was not leased: its lease expired, or an earlier call with a lost reply acknowledged it.
+// Errors: ErrUnregistered; nothing has changed then.
 //
 // If no message is ready, TakeAs requeues expired leases and tries again. Texts that are not messages become dead
 // letters; the batch is empty if it held nothing else, although messages may be ready.

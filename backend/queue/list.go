@@ -19,8 +19,8 @@ import (
 // With Config.Stream, a new message is an entry of a Redis stream with a consumer group until it is acknowledged. Each
 // batch is a consumer of the group, so that XPENDING lists leased messages. A stream has no front, so requeued messages
 // (an expired lease, a release, a retry) move to the list, which a take reads first. Lists with and without Stream may
-// use one shard concurrently: each returns the messages that the other pushed. Order is kept within each, not between
-// the two.
+// use one shard concurrently: each returns the messages that the other pushed. The order of messages is kept within the
+// list and within the stream, not between the two.
 //
 // Errors wrap sale.ErrUnavailable when Redis is unreachable, too slow, loading, read-only or full. The call may have
 // been executed then, and repeating it is safe. CallTimeout bounds calls only if the client has
@@ -90,7 +90,7 @@ func (l *List) Empty(ctx context.Context) (bool, error) {
 	defer cancel()
 	var keys, entries *redis.IntCmd
 	cmds, _ := l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		entries = p.XLen(ctx, l.shard.Orders()) // an empty stream exists
+		entries = p.XLen(ctx, l.shard.Orders()) // not EXISTS, because a stream without entries exists
 		keys = p.Exists(ctx, l.shard.Ready(), l.shard.Delayed(), l.shard.Leases())
 		return nil
 	})

@@ -73,8 +73,8 @@ type Pace struct {
 	Within    time.Duration // until all orders accepted so far have left the queue
 }
 
-// Pace returns the estimate of the last sample. It returns the zero Pace if orders wait, no rate is known, and the last
-// order has left the queue within meterMemory: a worker may be about to write them.
+// Pace returns the estimate of the last sample. It returns the zero Pace if orders wait, the rate is unknown or below
+// stalled, and an order left the queue within meterMemory: a worker may be about to write the others.
 func (m *Meter) Pace() Pace {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,8 +94,8 @@ func (m *Meter) Pace() Pace {
 // Meters holds a Meter for each shard.
 type Meters []Meter
 
-// Shard returns the Pace of shard i. now has its counts; nil: they are unknown. It returns the zero Pace if the shard
-// was empty at the last sample and is not empty now.
+// Shard returns the Pace of shard i. now has the current counts of the shard, or is nil if they are unknown. It returns
+// the zero Pace if the shard was empty at the last sample and is not empty now.
 func (m Meters) Shard(i int, now *Stats) Pace {
 	p := m[i].Pace()
 	if now != nil && now.waiting() > 0 && p.Drains && p.Within == 0 {
@@ -105,7 +105,7 @@ func (m Meters) Shard(i int, now *Stats) Pace {
 }
 
 // Within returns the time to drain of the slowest shard. ok is false if a shard does not drain or its Pace is unknown.
-// now has the counts of each shard; see Shard.
+// now has the current counts of each shard; see Shard.
 func (m Meters) Within(now []*Stats) (d time.Duration, ok bool) {
 	ok = len(m) > 0
 	for i := range m {

@@ -10,9 +10,10 @@ import (
 // leases. It counts a crash for each message; a message with too many becomes a dead letter. Reclaim also makes up to
 // MaxBatch due delayed messages ready. It may be called concurrently by any number of processes.
 //
-// Redis's clock may jump. After a jump ahead, leases expire early, which costs one crash each. After a jump back,
-// leases and delays would last as long as the clock was wrong; those that end more than twice their longest duration
-// ahead start again from now: another process may use longer ones.
+// Redis's clock may jump. After a jump ahead, leases expire early, which counts one crash for each message. After a
+// jump back, leases and delays would last for as long as the clock was wrong. Reclaim therefore restarts each lease and
+// each delay that ends later than twice its longest configured duration from now. The factor two allows for other
+// processes with longer durations.
 //
 // An error that concerns one lease does not stop the others. While nothing is leased or delayed, a call costs one round
 // trip without a script.

@@ -11,8 +11,8 @@ import (
 	"sluice/backend/redis/keyspace"
 )
 
-// Stats returns the counts of the queue. It counts again, up to four times, while batches are taken or end meanwhile.
-// Under load, Leased may omit batches. An error wraps sale.ErrUnavailable.
+// Stats returns the counts of the queue. It repeats the count, up to four times, if batches were taken or ended during
+// it. Under load, Leased may omit batches. An error wraps sale.ErrUnavailable.
 func (l *List) Stats(ctx context.Context) (Stats, error) {
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
@@ -29,8 +29,8 @@ func (l *List) Stats(ctx context.Context) (Stats, error) {
 	}
 }
 
-// count reads all counts in one transaction, of the batches with these leases. The result is exact if the leases that
-// it returns equal those it was given.
+// count reads all counts in one transaction. Of the leased messages, it counts those of the given leases, and returns
+// the leases that exist now. The result is exact if both are equal.
 func (l *List) count(ctx context.Context, leases []string) (s Stats, now []string, err error) {
 	var ready, dead, delayed, length *redis.IntCmd
 	var found, due *redis.StringSliceCmd

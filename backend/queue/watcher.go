@@ -28,7 +28,7 @@ const (
 // Run calls RunOnce in intervals until ctx is cancelled, then returns nil. It logs the first error of an outage and
 // continues.
 func (w *Watcher) Run(ctx context.Context) error {
-	// the watchers of several processes are out of step
+	// each process has its own phase, so the watchers of several processes do not run at the same instants
 	loop.Repeat(ctx, watchInterval, w.Log, "requeuing expired leases", func() error {
 		n, err := w.RunOnce(ctx)
 		if n > 0 {
