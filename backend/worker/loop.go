@@ -52,10 +52,10 @@ func (l *batchLoop) run() {
 	l.finish()
 }
 
-// await returns when a message may be ready, or when the worker stops. One loop waits in Redis; the others wait until
-// it is woken, and then the next one waits in Redis. A take wakes a loop if it leaves messages, so as many loops are
-// woken as there is work for. Without a wake-up, the queue is checked every Config.Idle, because a process that crashes
-// after it was woken leaves messages.
+// await returns when a message may be ready, or when the worker stops. One loop at a time waits in Redis. When it
+// returns, the next loop waits in Redis. A take that leaves messages in the queue adds a wake-up token, so as many
+// loops are woken as there is work for. Without a token, the queue is checked every Config.Idle, because a process that
+// crashes after it removed the token leaves messages.
 func (l *batchLoop) await() error {
 	for {
 		select {
@@ -88,8 +88,8 @@ func (l *batchLoop) awaitRedis() (empty bool, err error) {
 // busyBatch is the number of orders from which a batch is a sign of load.
 const busyBatch = 8
 
-// gather waits after a batch of n orders, so that the next one is larger: a transaction costs as much as 40 orders.
-// Neither few orders nor a backlog, which fills every batch, wait.
+// gather waits after a batch of n orders, so that the next one is larger: a transaction costs as much as 40 orders. It
+// does not wait after a batch of fewer than busyBatch orders, or after a full batch, which is the sign of a backlog.
 func (l *batchLoop) gather(n int) {
 	if n >= busyBatch && n < l.cfg.Batch {
 		loop.Sleep(l.stopping, l.cfg.Gather)
@@ -298,7 +298,7 @@ func (l *batchLoop) queueFailed(call string, err error) {
 }
 
 // succeeded reports whether a call that run repeats has succeeded. It counts each failure, and logs the first of a
-// series and the success after it. fails is whether the call before has failed.
+// series and the success after it. fails holds whether the previous call failed.
 func (l *batchLoop) succeeded(fails *bool, call string, err error) bool {
 	switch {
 	case err != nil && *fails:

@@ -20,7 +20,7 @@ const (
 type Metrics interface {
 	BatchWritten(orders int, took time.Duration) // one transaction
 	Failed(kind string)                          // one of the kinds
-	LeaseLost()                                  // the lease of a batch ended before the batch
+	LeaseLost()                                  // the lease of a batch ended before the batch was acknowledged
 	Paused(kind string, loops int)               // +1 or -1 loop waiting for the store or the queue
 }
 

@@ -96,7 +96,7 @@ type Worker struct {
 	queue   Queue
 	store   Store
 	cfg     Config
-	waiting chan struct{} // holds an element while a loop waits in the queue on behalf of all
+	waiting chan struct{} // holds an element while a loop waits in Redis on behalf of all loops
 }
 
 // New returns a Worker. Run starts it.

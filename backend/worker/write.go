@@ -84,7 +84,7 @@ func (l *batchLoop) persist(ctx context.Context, orders []sale.Order) error {
 	}
 }
 
-// attempt writes once. It returns a panic of the store as an error, because one order must not end every worker.
+// attempt writes once. It returns a panic of the store as an error, so that one order cannot crash every worker.
 func (l *batchLoop) attempt(ctx context.Context, orders []sale.Order) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.WriteTimeout)
 	defer cancel()
