@@ -27,9 +27,9 @@ func (o *adminClient) saleArchive() *cobra.Command {
 		Short: "Move the orders of ended sales from the database to compressed files",
 		Long: `Write the orders and payments of ended sales to files, verify the files, and remove the rows in
 batches, while other sales run. The sale stays, with the numbers of its orders; purchases of it are
-answered as closed. A sale is rejected if it is not closed (also by the clock of Redis), does not
-balance, or has unpaid orders with a hold, open refunds, unhandled events or webhooks that wait. An
-interrupted run can be repeated at any time, also with another directory: a later file has the
+answered as closed. A sale is rejected if it is not closed, has not ended by the clock of Redis, does
+not balance, or has unpaid orders with a hold, open refunds, unhandled events or webhooks that wait.
+An interrupted run can be repeated at any time, also with another directory: a later file has the
 orders that an earlier one lacks.
 
 The command connects to Redis and to the database itself, as a worker does. The database must be that
