@@ -36,8 +36,10 @@ type Delivery struct {
 	State      DeliveryState
 	Attempts   int   // ended attempts, since it began to wait
 	Fence      int64 // number of its last lease
-	Probe      bool  // leased alone, to test whether a failing endpoint works again
-	Revision   int64 // of its endpoint when it was leased; 0 otherwise
+	// Probe is how long the lease holds a failing endpoint, to test with this delivery alone whether it works again; 0: it
+	// does not.
+	Probe    time.Duration
+	Revision int64 // of its endpoint when it was leased; 0 otherwise
 
 	CreatedAt, DueAt, EndedAt time.Time // EndedAt: zero while it waits
 	Leased                    bool      // it is being sent
@@ -123,7 +125,7 @@ func (s *Store) LeaseDeliveries(
 		}
 		// The lock of the endpoint excludes other changes of the rows until the update.
 		leased, err = store.Select(ctx, c, func(row store.Scanner) (Delivery, error) {
-			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Probe: probe, Revision: e.Revision}
+			v := Delivery{EndpointID: endpointID, State: DeliveryWaiting, Leased: true, Revision: e.Revision}
 			err := row.Scan(&v.Number, &v.ID, &v.Position, &v.Sequence, &v.Type, &v.Body, &v.Attempts, &v.Fence,
 				store.Time(&v.DueAt), &v.Interrupted, store.Time(&now))
 			return v, err
@@ -138,6 +140,7 @@ func (s *Store) LeaseDeliveries(
 			return err
 		}
 		if probe && !leased[0].Interrupted { // no other sender tries until this attempt has ended
+			leased[0].Probe = lease
 			return holdEndpoint(ctx, c, endpointID, lease)
 		}
 		return nil

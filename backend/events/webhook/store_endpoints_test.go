@@ -401,12 +401,32 @@ func TestResultOfAProbeEndsItsHold(t *testing.T) {
 		late := e.lease(t, "a", math.MaxInt64, time.Minute, 1)[0]
 		e.fail(t, "a", breakAfter, 0)
 		probe := e.lease(t, "a", math.MaxInt64, time.Hour, 9)
-		if len(probe) != 1 || !probe[0].Probe {
+		if len(probe) != 1 || probe[0].Probe == 0 {
 			t.Fatalf("leased %+v, want a probe", probe)
 		}
 		e.results(t, delivered(late))
 		e.results(t, delivered(probe[0]))
 		if got, err := e.Show(e.ctx, "a"); err != nil || got.Failures != 0 || !got.HoldUntil.IsZero() {
+			t.Errorf("%d failures, held until %s, %v", got.Failures, got.HoldUntil, err)
+		}
+	})
+}
+
+// A request that was in progress before a probe is rejected with a delay while the probe is in progress.
+func TestResultOfAProbeDoesNotEndARequestedDelay(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *env) {
+		e.endpoint(t, "a", false)
+		e.add(t, "a", "1:1", "2:2")
+		busy := failed(e.lease(t, "a", math.MaxInt64, time.Minute, 1)[0], time.Hour)
+		busy.Hold = 30 * time.Minute
+		e.fail(t, "a", breakAfter, 0)
+		probe := e.lease(t, "a", math.MaxInt64, time.Minute, 9)
+		if len(probe) != 1 {
+			t.Fatalf("leased %+v, want a probe", probe)
+		}
+		e.results(t, busy)
+		e.results(t, delivered(probe[0]))
+		if got, err := e.Show(e.ctx, "a"); err != nil || got.Failures != 0 || time.Until(got.HoldUntil) < 20*time.Minute {
 			t.Errorf("%d failures, held until %s, %v", got.Failures, got.HoldUntil, err)
 		}
 	})

@@ -27,9 +27,6 @@ type Result struct {
 	Gone bool
 }
 
-// maxHold is not shorter than any hold.
-const maxHold = time.Hour
-
 // holdFor returns how long an endpoint gets no requests after a number of failures in a row.
 func holdFor(failures int64) time.Duration {
 	if failures < breakAfter {
@@ -144,7 +141,8 @@ type effect struct {
 	delivered, failed, givenUp int64 // numbers of results; givenUp: failed permanently
 	lastError                  string
 	hold                       time.Duration // the longest that the endpoint requested
-	gone, probe                bool          // for one of the results
+	probe                      time.Duration // how long the probe among the results holds the endpoint; 0: there is none
+	gone                       bool          // for one of the results
 }
 
 // effectOf returns the effect of the results of deliveries that were still leased (recorded) and were sent at the
@@ -155,7 +153,7 @@ func effectOf(results []Result, recorded []int64, revision int64) (f effect) {
 			!slices.Contains(recorded, r.Delivery.Number) || r.Delivery.Revision != revision {
 			continue
 		}
-		f.hold, f.gone, f.probe = max(f.hold, r.Hold), f.gone || r.Gone, f.probe || r.Delivery.Probe
+		f.hold, f.gone, f.probe = max(f.hold, r.Hold), f.gone || r.Gone, max(f.probe, r.Delivery.Probe)
 		if r.State == DeliveryDelivered {
 			f.delivered++
 			continue
@@ -177,7 +175,7 @@ func (f effect) failures(e Endpoint) int64 {
 		return 0
 	case e.Failures < breakAfter:
 		return min(e.Failures+f.failed, breakAfter)
-	case f.probe:
+	case f.probe > 0:
 		return e.Failures + 1
 	}
 	return e.Failures
@@ -185,7 +183,7 @@ func (f effect) failures(e Endpoint) int64 {
 
 // updateEndpoint updates an endpoint's last error, failures, hold and state.
 func (f effect) updateEndpoint(ctx context.Context, c store.Conn, e Endpoint) error {
-	if f.failed == 0 && (f.delivered == 0 || !f.probe && e.Failures == 0 && e.FailingSince.IsZero()) {
+	if f.failed == 0 && (f.delivered == 0 || f.probe == 0 && e.Failures == 0 && e.FailingSince.IsZero()) {
 		return nil
 	}
 	now, failures, failing := c.Dialect().Now, f.failures(e), "failing_since"
@@ -199,12 +197,9 @@ func (f effect) updateEndpoint(ctx context.Context, c store.Conn, e Endpoint) er
 	if failures > e.Failures {
 		hold = max(hold, holdFor(failures))
 	}
-	kept := hold // an existing hold that is longer stays
-	switch {
-	case f.probe:
-		kept = maxHold // the probe's own hold ends
-	case f.delivered > 0:
-		kept = max(hold, holdFor(e.Failures)) // a hold for failures ends, and one that the endpoint has requested stays
+	kept := max(hold, f.probe) // an existing hold that is longer stays: the endpoint has requested it
+	if f.delivered > 0 {
+		kept = max(kept, holdFor(e.Failures)) // a hold for failures ends
 	}
 	set, args := "failures = $2, failing_since = "+failing+", hold_until = CASE WHEN hold_until > "+c.Dialect().Ago("$4")+
 		" THEN hold_until ELSE "+c.Dialect().Ago("$3")+" END",
