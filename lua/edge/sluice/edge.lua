@@ -20,7 +20,7 @@ local status = require "sluice.status"
 local token = require "sluice.token"
 
 local MIN_DICT = 32768 -- bytes
-local ATTEMPTS = 120 -- at the start, when all workers need the lock of the buckets; each may wait half a second for it
+local ATTEMPTS = 120 -- at the start, when all workers need the lock of the buckets: each attempt may wait 0.5 s for it
 
 local _M = {}
 
