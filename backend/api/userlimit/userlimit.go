@@ -29,6 +29,7 @@ type Limiter struct {
 	period  time.Duration
 	local   window
 	shared  *redisconn.Pipeline // nil: none
+	timeout time.Duration       // sharedTimeout, except in tests
 	now     func() time.Time
 	retryAt atomic.Int64 // the shared Redis has failed and is not used before, ns since 1970
 }
@@ -59,7 +60,7 @@ func New(rate string, client *redisconn.Pipeline) (*Limiter, error) {
 	if err != nil || limit < 1 || period == 0 {
 		return nil, fmt.Errorf("user rate %q: want a number and S, M, H or D, for example 10-S", rate)
 	}
-	return &Limiter{limit: limit, period: period, shared: client, now: time.Now}, nil
+	return &Limiter{limit: limit, period: period, shared: client, timeout: sharedTimeout, now: time.Now}, nil
 }
 
 var periods = map[string]time.Duration{"S": time.Second, "M": time.Minute, "H": time.Hour, "D": 24 * time.Hour}
@@ -82,7 +83,7 @@ func (u *Limiter) countShared(ctx context.Context, buyer string) (n int64, end t
 	if u.shared == nil || u.suspended() {
 		return 0, time.Time{}, false
 	}
-	bounded, cancel := context.WithTimeout(ctx, sharedTimeout)
+	bounded, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
 	keys, period := []string{keyPrefix + buyer}, u.period.Milliseconds()
 	reply, err := redisscript.Run(bounded, u.shared, "count_request", keys, period).Int64Slice()
