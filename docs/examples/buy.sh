@@ -1,6 +1,6 @@
 #!/bin/sh
 # Buys a unit with curl and waits until the order is in the database: SLUICE_URL=... SLUICE_TOKEN=... buy.sh SALE [KEY]
-# It retries after 429, 503 and lost responses, and waits for Retry-After.
+# It retries after 408, 429, 500, 502, 503, 504 and lost responses, and waits for Retry-After.
 set -eu
 sale=${1:?usage: SLUICE_URL=... SLUICE_TOKEN=... buy.sh SALE [KEY]}
 : "${SLUICE_URL:?is not set}" "${SLUICE_TOKEN:?is not set}"
