@@ -160,7 +160,8 @@ func (c *Checker) auditOne(ctx context.Context, of spread.Part) (r Report, loade
 }
 
 // AuditShard audits parts of several sales in one shard with one copy of its queue. The reports are by id of the sale.
-// It does not name orders; see Explain.
+// It does not name orders; see Explain. An error that does not concern others (see admission.ConcernsOthers) is of the
+// sales without a report.
 func (c *Checker) AuditShard(
 	ctx context.Context, shard keyspace.Shard, parts []spread.Part,
 ) (map[string]Report, error) {
@@ -168,27 +169,36 @@ func (c *Checker) AuditShard(
 	for i, part := range parts {
 		ids[i] = part.SaleID
 	}
-	counts, err := c.stock.CountShardUnits(ctx, shard, ids)
-	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
+	counts, failed := c.stock.CountShardUnits(ctx, shard, ids)
+	if admission.ConcernsOthers(failed) {
+		return nil, fmt.Errorf("audit: %w", failed)
 	}
-	all := make([]Report, len(parts))
+	all, errs := make([]Report, len(parts)), make([]error, len(parts))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentReports)
 	for i, part := range parts {
-		g.Go(func() (err error) {
-			all[i], err = c.report(ctx, part, counts[part.SaleID])
-			return err
+		count := counts[part.SaleID]
+		if count == nil {
+			continue
+		}
+		g.Go(func() error {
+			all[i], errs[i] = c.report(ctx, part, count)
+			if admission.ConcernsOthers(errs[i]) {
+				return errs[i]
+			}
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
 	reports := make(map[string]Report, len(parts))
-	for _, r := range all {
-		reports[r.SaleID] = r
+	for i, part := range parts {
+		if counts[part.SaleID] != nil && errs[i] == nil {
+			reports[part.SaleID] = all[i]
+		}
 	}
-	return reports, nil
+	return reports, errors.Join(append(errs, failed)...)
 }
 
 // concurrentReports is the number of sales of a shard that are read from SQL concurrently: a rebuild waits for them.

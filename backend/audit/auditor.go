@@ -125,31 +125,35 @@ func (a *Auditor) RunOnce(ctx context.Context) (busy time.Duration, err error) {
 
 var errDataChanged = fmt.Errorf("audit: Redis lost data or was rebuilt during the count: %w", sale.ErrUnavailable)
 
-// auditShard audits parts of sales in one shard. If one of them cannot be audited, the others are audited separately.
+// auditShard audits parts of sales in one shard. If one of them cannot be audited, it audits the others.
 func (a *Auditor) auditShard(
 	ctx context.Context, shard keyspace.Shard, parts []spread.Part, switches map[string]sale.Switch,
 ) error {
 	began := time.Now()
-	reports, err := a.cfg.Checker.AuditShard(ctx, shard, parts)
-	half := len(parts) / 2
-	if err != nil && (admission.ConcernsOthers(err) || ctx.Err() != nil || half == 0) {
-		return err
-	}
-	if err != nil {
-		return errors.Join(a.auditShard(ctx, shard, parts[:half], switches), a.auditShard(ctx, shard, parts[half:], switches))
+	reports, failed := a.cfg.Checker.AuditShard(ctx, shard, parts)
+	if admission.ConcernsOthers(failed) {
+		return failed
 	}
 	a.cfg.Metrics.seconds.Observe(time.Since(began).Seconds())
 	var unbalanced []spread.Part
 	for _, part := range parts {
-		if r := reports[part.SaleID]; r.Balanced {
+		switch r, ok := reports[part.SaleID]; {
+		case ok && r.Balanced:
 			a.cfg.Metrics.audited(r)
-		} else {
+		case ok:
 			unbalanced = append(unbalanced, part)
 		}
 	}
 	if len(unbalanced) == 0 {
-		return nil
+		return failed
 	}
+	return errors.Join(failed, a.recheck(ctx, shard, unbalanced, switches))
+}
+
+// recheck audits parts that did not balance again, and reports those that still do not.
+func (a *Auditor) recheck(
+	ctx context.Context, shard keyspace.Shard, unbalanced []spread.Part, switches map[string]sale.Switch,
+) error {
 	loop.Sleep(ctx, a.cfg.RecheckDelay)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -158,7 +162,8 @@ func (a *Auditor) auditShard(
 	if _, err := a.cfg.Checker.stock.ReindexDead(ctx, unbalanced[0]); err != nil { // as in Checker.Audit
 		return fmt.Errorf("audit: %w", err)
 	}
-	if reports, err = a.cfg.Checker.AuditShard(ctx, shard, unbalanced); err != nil {
+	reports, err := a.cfg.Checker.AuditShard(ctx, shard, unbalanced)
+	if err != nil {
 		return err
 	}
 	if after, still := a.cfg.Generation(ctx, shard); !verified || !still || before != after {
