@@ -62,7 +62,8 @@ type Recorder interface {
 	Record(shard keyspace.Shard, generation int64, orders []sale.Order) error
 }
 
-// DefaultMaxReady is the default of Config.MaxReady. A message takes about 150 bytes in Redis.
+// DefaultMaxReady is the default of Config.MaxReady. A queued order takes about 170 bytes in Redis, or 360 with
+// an Idempotency-Key.
 const DefaultMaxReady = 1_000_000
 
 // defaultTimeout is the default of Config.Timeout.

@@ -116,7 +116,8 @@ func (f *flagSet) backend(c *cobra.Command, b *backendFlags) {
 	f.shards(&b.stores.Shards)
 	f.queue(c, &b.stores.Driver)
 	f.number(&b.cfg.MaxReady, "max-ready", envMaxReady, admission.DefaultMaxReady, 1, 0, "orders that may wait in one "+
-		"shard; beyond that, purchases of its sales are answered 503. About 150 bytes of Redis each")
+		"shard; beyond that, purchases of its sales are answered 503. About 170 bytes of Redis each, 360 with an "+
+		"Idempotency-Key")
 	f.number(&b.cfg.Replicas, "redis-wait", envWait, 0, 0, maxReplicas, "replicas of Redis that must have an order "+
 		"before the 202; if fewer have it after half a second, the answer is 503, and a retry finds the order")
 	f.oneOf(c, (*string)(&b.cfg.Journal.Sync), "journal-sync", envJournalSync, string(journal.Second),
