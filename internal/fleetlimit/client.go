@@ -62,11 +62,11 @@ func (c *Client) Run(ctx context.Context) {
 // which the server has started. It does so for each tag, because the servers of a cluster start at different times.
 func (c *Client) begin(ctx context.Context) {
 	r := &Rule{interval: 1, window: 1, lanes: 1}
-	for tag := range uint32(tags) {
+	loop.Each(make([]struct{}, tags), maxBackground, func(tag int, _ struct{}) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
-		_ = redisscript.Run(ctx, c.redis, "limit_lease", keysOf(tag, ""), arguments(r, Demand{}, 0, "")...).Err()
-		cancel()
-	}
+		defer cancel()
+		return redisscript.Run(ctx, c.redis, "limit_lease", keysOf(uint32(tag), ""), arguments(r, Demand{}, 0, "")...).Err()
+	})
 }
 
 // Lease leases slots of a key of a rule.
