@@ -16,6 +16,8 @@ var (
 	ErrFenced error = stateError("another rebuild or move of the shard has begun")
 	// ErrForeign reports that another deployment has taken over the data since its owner was checked.
 	ErrForeign error = stateError("the data in Redis belongs to another deployment")
+	// ErrKeyType reports keys of a type that a rebuild cannot read. Each rebuild fails until an operator renames them.
+	ErrKeyType error = stateError("keys in Redis have the wrong type")
 )
 
 // stateError matches sale.ErrUnavailable but does not wrap it. Callers add the text of sale.ErrUnavailable, which would

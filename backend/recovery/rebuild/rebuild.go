@@ -186,7 +186,7 @@ func (r *Rebuilder) run(
 		Rebuilder: r, Hold: NewHold(client, shard, owner, fence), from: from, runID: runID, only: sales, status: now,
 	}
 	if err := j.run(ctx); err != nil {
-		return fmt.Errorf("rebuild %d: %w", fence, err)
+		return fmt.Errorf("rebuild %d: %w", fence, j.explain(ctx, err))
 	}
 	r.cfg.Changed(ctx, shard)
 	return nil
