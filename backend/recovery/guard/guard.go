@@ -315,12 +315,13 @@ func (g *Guard) RestoreFence(ctx context.Context) (fence int64, err error) {
 	return 0, nil
 }
 
-// Run checks until ctx ends. While the data is not verified, it calls rebuild, if not nil, at most once per Heartbeat.
-// It logs the first of consecutive errors. It returns nil.
+// Run checks until ctx ends. While the data is not verified, it calls rebuild, if not nil, at most once per Heartbeat,
+// or less often after ErrKeyType. It logs the first of consecutive errors. It returns nil.
 func (g *Guard) Run(ctx context.Context, sql Generations, rebuild func(context.Context) error) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var called time.Time
+	wait := Heartbeat // from one call of rebuild to the next
 	for {
 		select {
 		case <-ctx.Done():
@@ -329,9 +330,11 @@ func (g *Guard) Run(ctx context.Context, sql Generations, rebuild func(context.C
 		case <-g.changed:
 		}
 		err := g.Check(ctx, sql)
-		if err == nil && g.blocked.Load() && rebuild != nil && time.Since(called) >= Heartbeat {
+		if err == nil && g.blocked.Load() && rebuild != nil && time.Since(called) >= wait {
 			called = time.Now()
-			g.noteRebuild(ctx, rebuild(ctx))
+			failed := rebuild(ctx)
+			wait = rebuildWait(wait, failed)
+			g.noteRebuild(ctx, failed)
 			_ = g.Check(ctx, sql)
 		}
 		select { // drop a wake-up that came during the check: if commands are blocked, the next check is soon anyway
@@ -341,9 +344,22 @@ func (g *Guard) Run(ctx context.Context, sql Generations, rebuild func(context.C
 		if g.blocked.Load() || err != nil {
 			next.Reset(unverifiedInterval)
 		} else {
+			wait = Heartbeat
 			next.Reset(loop.UntilTick(g.interval))
 		}
 	}
+}
+
+// rebuildWait returns the time between a call of rebuild, which returned err, and the next one. last is that before the
+// call. A rebuild that needs an operator reads a part of SQL and fails, so it is repeated after 1 s, doubling to 30 s.
+func rebuildWait(last time.Duration, err error) time.Duration {
+	switch {
+	case errors.Is(err, ErrKeyType):
+		return min(max(2*last, time.Second), 30*time.Second)
+	case errors.Is(err, ErrBusy):
+		return last
+	}
+	return Heartbeat
 }
 
 // noteRebuild notes the result of a rebuild for Verified. A rebuild by another process is no result, and neither is the

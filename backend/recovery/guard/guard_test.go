@@ -247,6 +247,27 @@ func TestRunChecksUnverifiedDataMoreOften(t *testing.T) {
 	}
 }
 
+// A rebuild that needs an operator is called again after a second, then after twice that. Another process's rebuild does
+// not shorten the wait.
+func TestRunCallsARebuildThatNeedsAnOperatorLessOften(t *testing.T) {
+	g := open(t, "redis://"+miniredis.RunT(t).Addr(), guard.FixedID("this one"))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	results := []error{fmt.Errorf("rebuild: %w", guard.ErrKeyType), guard.ErrBusy, guard.ErrKeyType, nil}
+	var tries []time.Time
+	_ = g.Run(ctx, &sql{}, func(context.Context) error {
+		if tries = append(tries, time.Now()); len(tries) == len(results) {
+			stop()
+		}
+		return results[len(tries)-1]
+	})
+	for i, least := range []time.Duration{time.Second, time.Second, 2 * time.Second} {
+		if gap := tries[i+1].Sub(tries[i]); gap < least {
+			t.Errorf("call %d after %v, want %v or more", i+2, gap, least)
+		}
+	}
+}
+
 // The heartbeat detects changes behind an open connection: an emptied Redis, and a generation older than that in SQL.
 func TestHeartbeatDetectsChangesBehindAConnection(t *testing.T) {
 	r := testenv.StartRedis(t)
