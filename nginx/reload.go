@@ -18,8 +18,8 @@ import (
 
 // Reload makes the edge in Prefix apply changes of its files and its policy; its flags stay. Requests in progress are
 // completed, and connections end: see docs/edge.md. It checks first: an ErrConfig changes nothing. It returns when only
-// workers with the changes accept connections; on systems other than Linux it does not wait for them. It uses Prefix,
-// Binary and Secret only.
+// workers with the changes accept connections, and ErrNotReloaded if that takes longer than a minute or nginx ends. On
+// systems other than Linux it does not wait for the workers. It uses Prefix, Binary and Secret only.
 func (c Config) Reload(ctx context.Context) error {
 	if c.Prefix == "" {
 		return fmt.Errorf("%w: reload needs the directory of the edge", ErrConfig)
@@ -63,7 +63,7 @@ func awaitReload(ctx context.Context, master int, old []string) error {
 	for {
 		now, known := childrenOf(master)
 		if !known {
-			return errors.New("edge: reload: nginx has ended")
+			return fmt.Errorf("%w: nginx has ended", ErrNotReloaded)
 		}
 		accepting := slices.DeleteFunc(now, func(pid string) bool { return !accepts(pid) })
 		isOld := func(pid string) bool { return slices.Contains(old, pid) }
@@ -73,12 +73,15 @@ func awaitReload(ctx context.Context, master int, old []string) error {
 		select {
 		case <-poll.C:
 		case <-limited.Done():
-			return cmp.Or(ctx.Err(), errNotReloaded)
+			return cmp.Or(ctx.Err(), errSlowReload)
 		}
 	}
 }
 
-var errNotReloaded = fmt.Errorf("edge: reload: nginx has not replaced its workers within %s: see its log", reloadTime)
+// ErrNotReloaded reports that nginx has accepted a reload and not completed it.
+var ErrNotReloaded = errors.New("edge: reload")
+
+var errSlowReload = fmt.Errorf("%w: nginx has not replaced its workers within %s: see its log", ErrNotReloaded, reloadTime)
 
 // childrenOf returns the process ids of a process's children. Only Linux has this file.
 func childrenOf(pid int) (pids []string, known bool) {

@@ -3,6 +3,7 @@ package nginx
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -188,5 +189,17 @@ func TestReloadReturnsWhenThePolicyApplies(t *testing.T) {
 				t.Fatalf("the policy after reload %d: %q", i, got)
 			}
 		}
+	}
+}
+
+// A reload that nginx has accepted and cannot complete is not reported as a rejected one.
+func TestReloadThatIsNotCompletedIsNotRejected(t *testing.T) {
+	const noProcess = 1 << 30
+	err := awaitReload(t.Context(), noProcess, nil)
+	if !errors.Is(err, ErrNotReloaded) || errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "nginx has ended") {
+		t.Errorf("nginx has ended: %v", err)
+	}
+	if !errors.Is(errSlowReload, ErrNotReloaded) {
+		t.Errorf("%v is no ErrNotReloaded", errSlowReload)
 	}
 }

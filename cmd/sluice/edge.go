@@ -233,6 +233,9 @@ func shortPath(file string) string {
 func (p *program) reloadOnHangup(ctx context.Context, cfg nginx.Config) {
 	switch err := reloadEdge(ctx, cfg); {
 	case ctx.Err() != nil:
+	case errors.Is(err, nginx.ErrNotReloaded):
+		p.logger().Error("the reload is not complete, workers with the previous configuration may still accept connections",
+			"err", oneLine(err))
 	case err != nil:
 		p.logger().Error("the reload is rejected, the previous policy, keys and configuration stay in use",
 			"err", oneLine(err))
