@@ -1,8 +1,8 @@
 // Package keyspace names every Redis key, its type and its hash tag, and encodes queue messages, slots and the index of
 // dead letters. It does not access Redis.
 //
-// All keys of a shard share one hash tag, so that a script touches one Redis Cluster slot only. A sale lives in one
-// shard.
+// All keys of a shard share one hash tag, so that a script touches one Redis Cluster slot only. A sale is in one shard,
+// or in several if it has segments.
 package keyspace
 
 import (
@@ -107,8 +107,8 @@ func (s Shard) Wake() string { return s.key("wake") }
 func (s Shard) OrderNumbers() string { return s.key("order_numbers") }
 
 // Guard (hash) identifies the server with the verified data: its run_id, the generation of the data, the fence of the
-// last rebuild that began, and rebuilding during a rebuild. A Redis that returns with other data has another run_id, or
-// an empty hash.
+// last rebuild that began, and rebuilding during a rebuild. A Redis that restarts with other data has another run_id,
+// or an empty hash.
 func (s Shard) Guard() string { return s.key("guard") }
 
 // RebuildLock (string) is the lock of the process that rebuilds this shard.

@@ -2,13 +2,14 @@ package keyspace
 
 import "sluice/backend/sale"
 
-// ShardOfSegment returns the shard of a segment of a sale, from 0: that of the sale and those after it. A sale with at
-// most as many segments as shards has each in another one.
+// ShardOfSegment returns the shard of a segment of a sale. Segment 0 is in the shard that ShardOf returns, and each
+// further segment is in the next shard. If a sale has at most as many segments as there are shards, no shard has two of
+// them.
 func (s Space) ShardOfSegment(saleID string, segment int) Shard {
 	return Shard((int(s.ShardOf(saleID)) + segment) % max(s.Shards, 1))
 }
 
-// ShardOfOrder returns the shard of an order: the ids that are s modulo the number of shards are those of shard s.
+// ShardOfOrder returns the shard that allocated the id of an order: the sequence number modulo the number of shards.
 func (s Space) ShardOfOrder(id sale.OrderID) Shard {
 	return Shard(id.Sequence() % uint32(max(s.Shards, 1)))
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // Slots holds the order ids of one buyer in a sale as the hash Shard.Buyers stores them: comma-separated by slot, from
-// 1. The slot of a returned order is empty; the last slot is not. ":<request>" (see Request) follows an order without a
-// dedup key. The requests of returned orders follow the slots, each as ";<order id>:<request>".
+// 1. The slot of a returned order is empty. Empty slots at the end are omitted. ":<request>" (see Request) follows an
+// order without a dedup key. The requests of returned orders follow the slots, each as ";<order id>:<request>".
 // lua/redis/include/slots.lua reads and writes the same text; a test proves that both assign the same slots. The zero
 // value holds no order.
 type Slots string
@@ -99,7 +99,7 @@ func (s Slots) WithoutRequests() Slots {
 }
 
 // WithRequestsOf returns s with the requests of other, so that a repeated request gets the same answer from s. A
-// request of an order that s does not hold becomes that of the order returned last.
+// request whose order s does not hold is added as that of the most recently returned order.
 func (s Slots) WithRequestsOf(other Slots) Slots {
 	slots, returned := s.split()
 	held, gone := other.split()

@@ -8,10 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client is a *redis.Client. Packages use the interface instead of the clients of go-redis, because the compiler
-// generates the 1,500 methods of a client again in each package that refers to one, also through the fields and methods
-// of another type, and through functions that the compiler inlines. That takes longer than the rest of the package
-// (ADR 49).
+// Client is a *redis.Client. Packages use the interface instead of the client types of go-redis. The compiler generates
+// the 1,500 methods of a client type again in each package that refers to the type, even if only through a field or a
+// method of another type, or through an inlined function. This takes longer than compiling the rest of the package (ADR
+// 49).
 type Client interface {
 	redis.Cmdable
 	Do(ctx context.Context, args ...any) *redis.Cmd
@@ -32,7 +32,8 @@ func WithTimeout(c Client, timeout time.Duration) Client {
 	return c.(*redis.Client).WithTimeout(timeout)
 }
 
-// Connection is a *redis.Conn: one connection of a client, which its commands alone use until it is closed.
+// Connection is a *redis.Conn: one connection of a client, reserved for the commands of the Connection until it is
+// closed.
 type Connection interface {
 	redis.Cmdable
 	Do(ctx context.Context, args ...any) *redis.Cmd
@@ -52,7 +53,7 @@ type Subscription interface {
 	Close() error
 }
 
-// Subscribe subscribes to a channel, by a connection of its own. It does not wait for the server.
+// Subscribe subscribes to a channel, on a connection of its own. It does not wait for the server.
 //
 //go:noinline
 func Subscribe(ctx context.Context, c Client, channel string) Subscription {
@@ -71,7 +72,7 @@ func Writable(ctx context.Context, c Client, key string) error {
 func AwaitToken(ctx context.Context, c Client, key string, timeout time.Duration) (found bool, err error) {
 	if timeout >= time.Second/2 {
 		err = c.BLPop(ctx, (timeout + time.Second - 1).Truncate(time.Second), key).Err()
-	} else { // BLPop accepts only whole seconds; it alone may exceed the client's read timeout
+	} else { // BLPop accepts only whole seconds, but Do cannot block beyond the client's read timeout
 		err = c.Do(ctx, "BLPOP", key, max(timeout, time.Millisecond).Seconds()).Err()
 	}
 	if errors.Is(err, redis.Nil) {

@@ -21,9 +21,9 @@ const clusterQueryTimeout = 500 * time.Millisecond
 
 // cluster reads the map of slots of a Redis Cluster. It is safe for concurrent use.
 //
-// The cluster client of the library is not used: it reads the map again only once a minute or after a redirection, so a
-// master that is cut off costs its slots up to a minute, and it hides which server executes a command, which the guard
-// must know.
+// The cluster client of the library is not used, for two reasons. It reads the map again only once a minute or after a
+// redirection, so the slots of a master that is cut off are unavailable for up to a minute. It also hides which server
+// executes a command, and the guard must verify that server.
 type cluster struct {
 	configured []string      // addresses in the URL
 	options    connector     // of the clients of a Server, without the address
@@ -82,11 +82,11 @@ func parseCluster(raw string) (*cluster, error) {
 		return nil, bad
 	}
 	if o.TLSConfig != nil {
-		o.TLSConfig.ServerName = "" // that of each node is its own
+		o.TLSConfig.ServerName = "" // each node has another one
 	}
 	c.options, c.tls = (*options)(o), o.TLSConfig
 	queries := *o
-	queries.DisableIdentity, queries.PoolSize = true, 2 // the identity takes a round trip of the timeout
+	queries.DisableIdentity, queries.PoolSize = true, 2 // the identity would take another round trip within the timeout
 	c.queries = (*options)(&queries)
 	return c, nil
 }
@@ -103,7 +103,8 @@ func (c *cluster) server(slot int) *Server {
 	return c.servers[slot]
 }
 
-// read returns the nodes of all maps that most of the nodes return. Concurrent calls share a query.
+// read returns the nodes of the maps that readAll reads. It reuses maps that are newer than half a queryInterval.
+// Concurrent calls share a query.
 func (c *cluster) read() ([]Node, error) {
 	c.mu.Lock()
 	nodes, fresh := c.lastMap, time.Since(c.readAt) < queryInterval/2
@@ -115,8 +116,8 @@ func (c *cluster) read() ([]Node, error) {
 	return all.([]Node), err
 }
 
-// readAll queries all nodes concurrently. It returns when most have answered, or at the timeout with the answers so
-// far.
+// readAll queries all nodes for their maps concurrently. It returns when a majority has answered, or at the timeout
+// with the answers so far.
 func (c *cluster) readAll() ([]Node, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout) // shared by all waiting callers
 	defer cancel()

@@ -16,9 +16,9 @@ const (
 	// queryInterval is the age up to which an answer is used for a new connection, and the interval of queries during a
 	// dial.
 	queryInterval = 100 * time.Millisecond
-	// maxAnswerAge is the time for which an answer wins over answers with earlier failovers. Sentinels receive the result
-	// of a failover within a second or two of each other, and a client must not return to the old master meanwhile. After
-	// that time the Sentinels may have been reconfigured.
+	// maxAnswerAge is the time during which answers with an earlier failover than the latest answer are ignored. Sentinels
+	// receive the result of a failover within a second or two of each other, and a client must not return to the old
+	// master meanwhile. After that time such an answer is accepted, because the Sentinels may have been reconfigured.
 	maxAnswerAge = 10 * time.Second
 	// lookInterval is the shortest time between two queries that redirected commands cause: while no node has the slot,
 	// every command is redirected.
@@ -62,7 +62,7 @@ type master struct {
 	failure   failure // of the last connection; zero if it was opened
 }
 
-// failure is why a server could not be connected to.
+// failure describes a failed attempt to connect to a server.
 type failure struct {
 	err  error
 	addr string
@@ -72,8 +72,8 @@ type failure struct {
 // errMasterChanged reports that another server is the master now.
 var errMasterChanged = errors.New("the master of Redis has changed")
 
-// dial is connectAny, but a failure is that of the first command on the connection. After some failed dials, the pool
-// of the library would dial once a second only, also after another server became the master.
+// dial is connectAny, but reports a failure as the error of the first command on the connection. After several failed
+// dials, the pool of the library would dial only once a second, even after another server has become the master.
 func (m *master) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := m.connectAny(ctx, network, addr)
 	if err != nil {
@@ -159,7 +159,7 @@ func (m *master) connect(ctx context.Context, network, addr string) (net.Conn, e
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case err != nil && m.latest.master != addr: // its answer has closed the connection
+	case err != nil && m.latest.master != addr: // the answer that named another master has closed the connection
 		return nil, errMasterChanged
 	case ctx.Err() != nil:
 	case err != nil:

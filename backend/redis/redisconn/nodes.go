@@ -18,7 +18,7 @@ type Node struct {
 	Self     bool // the node that describes
 	Master   bool
 	MasterID string // of a replica: the id of its master
-	// Migrating and Importing are the ids of the other node by slot that moves. Only Self has them.
+	// Migrating and Importing map each slot that moves to the id of the other node. They are empty unless Self is true.
 	Migrating, Importing map[int]string
 
 	epoch int64 // configuration epoch; the owner of a slot with the highest one wins
@@ -101,7 +101,7 @@ func (n *Node) addSlots(text string) {
 	}
 }
 
-// Node returns the server of one node of a Redis Cluster, which does not change with its slots.
+// Node returns a Server for one node of a Redis Cluster. It remains that of the node when slots move.
 func (s *Server) Node(addr string) *Server {
 	return &Server{options: s.options.at(addr, nil)}
 }
@@ -114,7 +114,7 @@ func (s *Server) Credentials() (user, password string) {
 // Importing returns a client for the keys of a slot that a node imports: the node executes its commands although the
 // slot still belongs to another node. The caller closes c.
 //
-// A permission precedes each command. A hook of c itself cannot send it, because the permission must not precede AUTH.
+// It sends ASKING before each command. A hook of c itself cannot do this, because ASKING must not precede AUTH.
 func Importing(c Client) Client {
 	send := func(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
 		pipe := c.Pipeline()

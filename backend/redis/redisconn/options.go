@@ -13,7 +13,7 @@ import (
 
 // connector opens clients. It is an interface so that a Server has no type of go-redis's clients; see Client.
 type connector interface {
-	// open returns a client. finding is added to the timeout of a dial.
+	// open returns a client. finding is the longest time to find the master; it is added to the timeout of a dial.
 	open(s settings, finding time.Duration) Client
 	// at returns a copy with another address; nil: the default dialer.
 	at(addr string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) connector

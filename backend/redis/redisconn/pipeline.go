@@ -20,8 +20,9 @@ type Pipeline struct {
 // NewPipeline returns a Pipeline over a client. The caller closes the client.
 func NewPipeline(client Client) (*Pipeline, error) {
 	o := redis.DefaultAutoPipelineOptions()
-	// Several small batches in flight: while Redis runs one, this process reads the replies of another. One large batch
-	// would alternate between both. The order of callers does not matter, because script calls are independent.
+	// Several small batches are in flight: while Redis runs one, this process reads the replies of another. With one large
+	// batch, Redis and this process would take turns. The order of callers does not matter, because script calls are
+	// independent.
 	o.MaxBatchSize, o.MaxConcurrentBatches, o.Unordered = 16, 4, true
 	o.MaxQueuedCommands = maxQueued
 	auto, err := client.(*redis.Client).AsyncAutoPipelineWithOptions(o)

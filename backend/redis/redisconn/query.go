@@ -27,8 +27,9 @@ func distinct(lists ...[]string) []string {
 	return slices.Compact(addrs)
 }
 
-// queryMost queries all addresses concurrently. It returns the first answers as soon as there are enough, or all of
-// them when each query has ended, so a server that is down delays nothing. It returns an error if there is no answer.
+// queryMost queries all addresses concurrently. It returns the first answers as soon as there are enough, so a server
+// that is down does not delay it. If there are not enough, it returns all answers when every query has ended. It
+// returns an error if there is no answer.
 func queryMost[T any](addrs []string, enough int, query func(addr string) (T, error)) (answers []T, err error) {
 	type reply struct {
 		answer T

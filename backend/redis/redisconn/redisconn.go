@@ -1,6 +1,7 @@
 // Package redisconn opens connections to Redis with bounded timeouts: a call to a slow or unreachable Redis fails
 // within the limits below, and the next call works when Redis is available again. It follows the master that Redis
-// Sentinels or the nodes of a Redis Cluster report, and provides a lock and a pipelining client. It knows no key.
+// Sentinels or the nodes of a Redis Cluster report, and provides a lock and a pipelining client. Except for the prefix
+// of all keys (Route), it does not depend on their names.
 package redisconn
 
 import (
@@ -15,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Timeouts of one command. A command may be retried once, so the worst case is twice their sum. With Sentinels,
-// queryTimeout adds to each attempt.
+// Timeouts of one command. A command may be retried once, so the worst case is twice their sum. With Sentinels or a
+// Redis Cluster, the query for the master adds to each attempt.
 const (
 	DialTimeout = 500 * time.Millisecond
 	IOTimeout   = time.Second
@@ -29,7 +30,7 @@ type Option func(*settings)
 type settings struct {
 	onConnect func(ctx context.Context, cn Connection) error // nil: every connection is used
 	dial      func() (net.Conn, error)                       // nil: the dialer of the Server
-	timeouts  time.Duration                                  // of everything; 0: the constants
+	timeouts  time.Duration                                  // of dials, reads, writes and the pool; 0: the constants
 	long      bool
 	once      bool
 	blocking  int
@@ -143,7 +144,7 @@ func (s *Server) Watch() (stop func()) {
 	return stop
 }
 
-// Open returns a client. It does not connect. Without For, that of a cluster serves the keys of one slot. The client
+// Open returns a client. It does not connect. A client of a cluster serves the keys of one slot; see For. The client
 // repeats a command if the reply is lost, so commands must be replay-safe.
 func (s *Server) Open(options ...Option) Client {
 	set := settings{}
@@ -170,7 +171,8 @@ func Open(url string, options ...Option) (Client, error) {
 	return s.Open(options...), nil
 }
 
-// Quiet logs the messages of the Redis client library at debug level. It logs each failed dial, thousands under load.
+// Quiet logs the messages of the Redis client library at debug level. The library reports each failed dial, thousands
+// under load.
 func Quiet(log *slog.Logger) { redis.SetLogger(quiet{log}) }
 
 type quiet struct{ log *slog.Logger }

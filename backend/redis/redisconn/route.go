@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Route returns a client that sends every command to the client that pick returns for its first key, and the commands
-// of a pipeline to each client together, and to all clients concurrently. The keys of a script, and those of a
-// transaction, must belong to one client. Connections of its own (Conn, Subscribe, Watch) and commands without a key
-// fail. The caller closes the clients; closing the returned one has no effect on them.
+// Route returns a client that sends every command to the client that pick returns for its first key. It splits a
+// pipeline into one pipeline per client and sends them concurrently. The keys of a script, and those of a transaction,
+// must belong to one client. Connections of its own (Conn, Subscribe, Watch) and commands without a key fail. The
+// caller closes the clients; closing the returned one has no effect on them.
 //
 // A key is the first argument with a hash tag, "sluice:{tag}:...", which every key of package keyspace has.
 func Route(pick func(key string) Client) Client {

@@ -58,7 +58,7 @@ func parseSentinels(u *url.URL) (*sentinels, *redis.Options, error) {
 		return nil, nil, bad
 	}
 	if o.TLSConfig != nil {
-		o.TLSConfig.ServerName = "" // that of each server is its own
+		o.TLSConfig.ServerName = "" // each server has another one
 	}
 	password, _ := u.User.Password()
 	s.options = redis.Options{
