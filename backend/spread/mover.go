@@ -25,9 +25,9 @@ type Segments interface {
 	// SetApart takes up to units of those left in a segment off sale and records them as its outgoing transfer. If the
 	// segment has an outgoing transfer, SetApart returns that one. It returns nil if no unit is left.
 	SetApart(ctx context.Context, of Sale, wanted Move) (*Transfer, error)
-	// Apply applies an allocation to a segment, unless the segment has the same or a newer one. It puts the units of an
-	// outgoing transfer back on sale and ends the transfer: the new allocation is lower by as many if the transfer is
-	// committed.
+	// Apply applies an allocation to a segment, unless the segment has the same or a newer one. It ends an outgoing
+	// transfer by putting its units back on sale. If the transfer is committed, the new allocation is lower by the same
+	// number, so these units are not sold there.
 	Apply(ctx context.Context, of Sale, segment int, to Allocation) error
 }
 

@@ -14,7 +14,8 @@ type Part struct {
 	Spread  int // number of segments; 0: the sale lives in one shard
 }
 
-// PartOf returns the part of a sale with k segments that holds this segment. k below 2 has one part, the whole sale.
+// PartOf returns the part of a sale with k segments that holds this segment. If k is below 2, it returns the whole
+// sale.
 func PartOf(saleID string, segment, k int) Part {
 	if k < 2 {
 		return Part{SaleID: saleID}

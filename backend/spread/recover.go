@@ -5,9 +5,10 @@ import "slices"
 // Recover returns the allocations of a sale after its database was restored from a backup, given those in SQL and the
 // segments in Redis, which have applied newer ones. It returns inSQL unless Newer.
 //
-// Of each segment the newer allocation counts. The result adds up to the stock: missing units are divided over all
-// segments, and surplus units, for example those of a restock that SQL has lost, are taken from segments without orders
-// for them. The versions are higher than those of SQL and of Redis, so no transfer that began before can be committed.
+// For each segment, Recover uses the newer allocation. The result adds up to the stock: missing units are divided over
+// all segments, and surplus units, for example those of a restock that SQL has lost, are taken from segments, first
+// from those with units that no order holds. The versions are higher than those of SQL and of Redis, so no transfer
+// that began before can be committed.
 func Recover(stock int64, inSQL []Allocation, applied []State) []Allocation {
 	if !Newer(applied, inSQL) {
 		return inSQL
@@ -34,20 +35,20 @@ func Recover(stock int64, inSQL []Allocation, applied []State) []Allocation {
 			missing += n
 		}
 	}
-	take(func(i int) int64 { // of outgoing transfers: they are not sold meanwhile
+	take(func(i int) int64 { // first, units in outgoing transfers, which cannot be sold now
 		if !applied[i].Loaded || applied[i].Out == nil {
 			return 0
 		}
 		return min(applied[i].Out.Units, free[i])
 	})
-	take(func(i int) int64 { return free[i] })
-	take(func(i int) int64 { // its orders are not known
+	take(func(i int) int64 { return free[i] }) // then, other units that no order holds
+	take(func(i int) int64 {                   // then, units of segments that cannot be read, whose orders are unknown
 		if applied[i].Loaded {
 			return 0
 		}
 		return all[i].Units
 	})
-	take(func(i int) int64 { return all[i].Units }) // SQL has lost a restock, and its units are sold
+	take(func(i int) int64 { return all[i].Units }) // last, units of orders: a lost restock is sold
 	return all
 }
 

@@ -15,7 +15,7 @@ import (
 
 // The times of a Refiller. docs/scale.md shows their effect.
 const (
-	// horizon is how long the units of a segment last at least, before it is refilled.
+	// horizon is the time for which the units of a segment should last. A segment with fewer units is refilled.
 	horizon = 500 * time.Millisecond
 	// pace is the time between two rounds while purchases wait and no unit could be moved to them.
 	pace = 10 * time.Millisecond
@@ -32,7 +32,7 @@ type Refiller struct {
 	of    Sale
 	mover *Mover
 
-	round   chan struct{} // holds one value during a round, which alone uses the next four fields
+	round   chan struct{} // holds one value during a round; only the round uses the next four fields
 	rates   []float64     // units per second, by segment
 	sold    []int64       // orders ever accepted, by segment, at the last round
 	last    time.Time     // of the last round
@@ -220,7 +220,7 @@ func (r *Refiller) levels(states []State, waiting []*waiter) []Level {
 	levels := make([]Level, len(states))
 	for i, s := range states {
 		if s.Loaded {
-			if sold := s.Sold - r.sold[i]; !first && sold >= 0 && elapsed > 0 { // it falls when a rebuild counts again
+			if sold := s.Sold - r.sold[i]; !first && sold >= 0 && elapsed > 0 { // a rebuild may decrease Sold
 				r.rates[i] += (1 - math.Exp(-elapsed)) * (float64(sold)/elapsed - r.rates[i])
 			}
 			r.sold[i] = s.Sold

@@ -19,7 +19,7 @@ type Transfer struct {
 // State is a segment in Redis at one instant.
 type State struct {
 	// Loaded is false for a segment that cannot be read: its server does not answer, it is being rebuilt, or it lost the
-	// sale. Its other fields are 0 then.
+	// sale. The other fields are 0 then, as Segments.States returns them.
 	Loaded  bool
 	Version int64 // of the allocation that is applied
 	Units   int64 // allocation that is applied

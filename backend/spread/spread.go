@@ -24,8 +24,8 @@ func ValidateSpread(k, shards int) error {
 	return nil
 }
 
-// Home returns the segment, from 0 to k-1, that decides all purchases of a buyer. k below 2 has one segment. The result
-// depends on the buyer and on k alone, and must not change while a sale with k segments exists: rows in SQL are
+// Home returns the segment, from 0 to k-1, that decides all purchases of a buyer. If k is below 2, it returns 0. The
+// result depends on the buyer and on k alone, and must not change while a sale with k segments exists: rows in SQL are
 // assigned to segments by it.
 func Home(buyer string, k int) int {
 	if k < 2 {
