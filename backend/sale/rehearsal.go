@@ -27,7 +27,7 @@ func IsRehearsal(saleID string) bool { return strings.HasPrefix(saleID, Rehearsa
 func RehearsalBuyer(saleID, name string) string { return saleID + rehearsalMark + name }
 
 // Meets reports whether a buyer may access a sale: the simulated buyers of a rehearsal access that rehearsal only, and
-// all other buyers access real sales only. To any other buyer a sale does not exist.
+// all other buyers access real sales only. For all others, the sale must appear not to exist.
 func Meets(buyer, saleID string) bool {
 	rehearsal, _, marked := strings.Cut(buyer, rehearsalMark)
 	if marked && IsRehearsal(rehearsal) {
