@@ -35,20 +35,24 @@ func Recover(stock int64, inSQL []Allocation, applied []State) []Allocation {
 			missing += n
 		}
 	}
-	take(func(i int) int64 { // first, units in outgoing transfers, which cannot be sold now
+	// first, units in outgoing transfers, which cannot be sold now
+	take(func(i int) int64 {
 		if !applied[i].Loaded || applied[i].Out == nil {
 			return 0
 		}
 		return min(applied[i].Out.Units, free[i])
 	})
-	take(func(i int) int64 { return free[i] }) // then, other units that no order holds
-	take(func(i int) int64 {                   // then, units of segments that cannot be read, whose orders are unknown
+	// then, other units that no order holds
+	take(func(i int) int64 { return free[i] })
+	// then, units of segments that cannot be read, whose orders are unknown
+	take(func(i int) int64 {
 		if applied[i].Loaded {
 			return 0
 		}
 		return all[i].Units
 	})
-	take(func(i int) int64 { return all[i].Units }) // last, units of orders: a lost restock is sold
+	// last, units of orders: SQL has lost a restock, and its units are sold
+	take(func(i int) int64 { return all[i].Units })
 	return all
 }
 
