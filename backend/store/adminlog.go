@@ -100,7 +100,7 @@ func appendEntry(ctx context.Context, c Conn, action, target, saleID, detail str
 }
 
 // RequireLogged returns sale.ErrNotFound if the action log has no entry of an action on a target. A removal that is
-// repeated after a lost response finds its own entry.
+// repeated after a lost response finds the entry of the first call, and can succeed.
 func RequireLogged(ctx context.Context, c Conn, action, target string) error {
 	found, err := Exists(ctx, c, "SELECT 1 FROM admin_log WHERE target = $1 AND action = $2 LIMIT 1", target, action)
 	if err == nil && !found {
@@ -109,7 +109,7 @@ func RequireLogged(ctx context.Context, c Conn, action, target string) error {
 	return err
 }
 
-// Record appends an entry about a change that was made outside the database to the action log. Changes made through
+// Record appends an entry to the action log about a change that was made outside the database. Changes made through
 // this package and the packages of its tables are logged in their own transactions. See AppendLog.
 func (s *Store) Record(ctx context.Context, action, target, detail string) error {
 	return s.Update(ctx, "store: record "+action, func(ctx context.Context, c Conn) error {

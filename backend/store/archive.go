@@ -121,9 +121,9 @@ func unsettled(ctx context.Context, c Conn, saleID string) ([]string, error) {
 	return reasons, nil
 }
 
-// BeginPart records a verified file of a sale's rows, whose rows may be removed from now on. The first part marks the
-// sale as archived, closes it and logs that; from then on SaleSummaries omits it. Errors: sale.ErrConflict if its rows
-// cannot be archived, see Unsettled, or if another run has recorded this part; sale.ErrNotFound.
+// BeginPart records a verified file of a sale's rows. The rows in the file may be removed from then on. The first part
+// marks the sale as archived, closes it and logs that; from then on SaleSummaries omits it. Errors: sale.ErrConflict if
+// its rows cannot be archived, see Unsettled, or if another run has recorded this part; sale.ErrNotFound.
 func (s *Store) BeginPart(ctx context.Context, saleID string, p ArchivePart) error {
 	return s.Update(ctx, "store: archive sale "+saleID, func(ctx context.Context, c Conn) error {
 		if _, err := readSale(ctx, c, saleID, c.Dialect().ForUpdate); err != nil {

@@ -168,8 +168,8 @@ func (db *DB) Update(ctx context.Context, op string, do func(context.Context, Co
 	return db.run(ctx, op, func(ctx context.Context) error { return db.engine.update(ctx, do) })
 }
 
-// UpdateIf calls Update if needed returns true. ran is the result of needed, which runs as in View, before the
-// transaction, so that a job without work does not lock: SQLite permits one writer at a time.
+// UpdateIf calls needed as View does, and then Update if needed returns true. ran is the result of needed. A job
+// without work therefore takes no lock, which matters because SQLite permits one writer at a time.
 func (db *DB) UpdateIf(
 	ctx context.Context, op string, needed func(context.Context, Conn) (bool, error), do func(context.Context, Conn) error,
 ) (ran bool, err error) {

@@ -74,9 +74,9 @@ func (d Dialect) Elements(column, alias string) string {
 		") WITH ORDINALITY AS element (value, key))", "json_each("+column+")") + " AS " + alias
 }
 
-// Lookup joins the row of a table with a value in a unique column, or a row of NULLs. PostgreSQL finds each row by the
-// index of the column, even if its statistics are of a time when the table was small: a plain join may then read the
-// whole table.
+// Lookup returns a join with the row of a table that has a value in a unique column, or with NULLs if no row has it.
+// The join makes PostgreSQL use the index of the column. With statistics from a time when the table was small,
+// PostgreSQL may read the whole table for a plain join.
 func (d Dialect) Lookup(table, column, value string) string {
 	matches := table + "." + column + " = " + value
 	return d.pick("LEFT JOIN LATERAL (SELECT * FROM "+table+" WHERE "+matches+" LIMIT 1) AS "+table+" ON true",

@@ -73,9 +73,9 @@ func (s *Store) Generation(ctx context.Context, shard int) (deployment, generati
 	return deployment, generation, err
 }
 
-// NextFence returns the fence of a rebuild that begins. Every fence is higher than those before and than above: the
-// caller passes the highest number it has found elsewhere, because a database restored from a backup has lost the
-// latest ones.
+// NextFence returns the fence of a rebuild that begins. Every fence is higher than all earlier ones, and than above. As
+// above, the caller passes the highest fence that it found outside SQL, because a database restored from a backup has
+// lost the latest ones.
 func (s *Store) NextFence(ctx context.Context, above int64) (int64, error) {
 	return Value(ctx, s.Update, "store: next fence", func(ctx context.Context, c Conn) (int64, error) {
 		return GetRow(ctx, c, Column[int64],
@@ -97,9 +97,9 @@ func (s *Store) BeginGeneration(ctx context.Context, shard int, fence int64) err
 	})
 }
 
-// ClaimDeployment makes the database that of a deployment, and returns its id, which is not 0, and the number of
-// shards. The first call sets a random id, and want as the number of shards. In a database that was in use before the
-// number was recorded, it is 1.
+// ClaimDeployment returns the id of the deployment of the database, which is not 0, and the number of shards. The first
+// call sets a random id, and want as the number of shards. In a database that was in use before the number was
+// recorded, it is 1.
 func (s *Store) ClaimDeployment(ctx context.Context, want int) (deployment int64, have int, err error) {
 	err = s.Update(ctx, "store: claim", func(ctx context.Context, c Conn) error {
 		_, err := c.Exec(ctx, `INSERT INTO counters (name, n)

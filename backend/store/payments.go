@@ -21,7 +21,7 @@ const (
 // Payment is a callback of the payment provider about one order.
 type Payment struct {
 	CallbackID string       `json:"callback_id"` // identifies the callback; a repeated callback has the same outcome
-	Digest     string       `json:"digest"`      // of the body, to detect a callback id that is used again with another
+	Digest     string       `json:"digest"`      // of the body, to detect that a callback id is used for another one
 	OrderID    sale.OrderID `json:"order_id,string"`
 	Event      Event        `json:"event"`
 	sale.Price              // may be zero for a failed payment
@@ -50,8 +50,8 @@ var ErrCallbackReused = errors.New("the callback's id was used before with anoth
 
 // Pay settles a callback in one transaction: it marks an unpaid order as paid, if the price matches, and records the
 // callback with its settlement. A repeated callback changes nothing and returns the same settlement, with replayed
-// true. Of a payment and a cancellation at the same time, one wins. Errors: sale.ErrNotFound if the order is not a row,
-// and nothing is recorded; ErrCallbackReused.
+// true. Of a payment and a concurrent cancellation of the order, one takes effect. Errors: sale.ErrNotFound if the
+// order is not a row, and nothing is recorded; ErrCallbackReused.
 func (s *Store) Pay(ctx context.Context, p Payment) (settled Settlement, replayed bool, err error) {
 	err = s.Update(ctx, "store: pay order "+p.OrderID.String(), func(ctx context.Context, c Conn) (err error) {
 		settled, replayed, err = settle(ctx, c, p)

@@ -45,7 +45,8 @@ func openPostgres(
 	if _, limited := slow.RuntimeParams["statement_timeout"]; limited {
 		slow.RuntimeParams["statement_timeout"] = "0" // without it, a timeout of the role or of the database would apply
 	}
-	// A stop waits until the server has cancelled the statement. By default, the process may exit before.
+	// If ctx ends, a migration waits until the server has cancelled the statement. By default, the process may exit
+	// before.
 	slow.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: timeout}
 	}
@@ -58,7 +59,7 @@ func openPostgres(
 }
 
 // checkEncoding returns a *URLError unless the encoding of a database is UTF8. With another one, PostgreSQL cannot
-// store every text, or compares texts as other characters than those of sluice.
+// store every text, or interprets the bytes of a text as other characters.
 func checkEncoding(ctx context.Context, db *sql.DB) error {
 	var encoding string
 	if err := db.QueryRowContext(ctx, "SHOW server_encoding").Scan(&encoding); err != nil {
@@ -180,9 +181,10 @@ const unknownSale = "an order names an unknown or an archived sale"
 // first the order ids, ascending (unnest keeps the order of the arrays), then the sale, because updated needs all rows
 // of inserted. (A cancellation of orders of several sales can deadlock with a batch that has one of these orders again.
 // PostgreSQL aborts one of the two transactions, which is retried.) A sale without enough units violates
-// sales_not_oversold. A sale that does not exist or is archived is missing in updated: after its lease has expired, a
-// suspended worker can write orders again that were rows and were removed since. PostgreSQL reads the row of the sale
-// when it has locked it, so an archiving that began after the statement is noticed.
+// sales_not_oversold. A sale that does not exist or is archived is missing in updated, and the batch is rejected: a
+// suspended worker whose lease has expired can write orders again that were rows and have been archived or removed
+// since. PostgreSQL reads the row of the sale after it has locked the row, so it also detects an archiving that began
+// after the statement.
 //
 // The generation of the shard is locked for sharing first, so it does not change before the batch has committed. Orders
 // of another generation are not inserted.
@@ -213,7 +215,7 @@ SELECT CASE WHEN $6::bigint <> 0 AND $6::bigint <> coalesce((SELECT n FROM curre
     THEN sluice_reject('` + unknownSale + `')
     ELSE written.n END FROM written`
 
-// insertMissing is insertNew that skips orders which are rows already.
+// insertMissing is insertNew, but skips orders that are rows already.
 var insertMissing = strings.Replace(insertNew, "RETURNING id", "ON CONFLICT (id) DO NOTHING RETURNING id", 1)
 
 // insertRetries bounds the tries of insertMissing. ON CONFLICT checks the primary key only. If another transaction

@@ -15,8 +15,8 @@ type SalesQuery struct {
 	Limit int        // see PageSize
 }
 
-// SalesPage returns one page of sales, newest first. The page is empty if the sale After has never existed. The log
-// entry of a removed sale has the time of its creation.
+// SalesPage returns one page of sales, newest first. If the sale After was removed, the page continues at the time of
+// its creation, which is in the action log. The page is empty if the sale never existed.
 func (s *Store) SalesPage(ctx context.Context, q SalesQuery) ([]SaleSummary, error) {
 	var f Filter
 	if q.After != "" {

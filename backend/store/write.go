@@ -75,8 +75,8 @@ func same(a, b sale.Order) bool {
 	return a.SaleID == b.SaleID && a.Buyer == b.Buyer && a.Slot == b.Slot
 }
 
-// compare verifies that the row of each order is that order. Order ids are unique by construction; if Redis loses its
-// sequence nevertheless, an accepted order must not be confused with the row of another one.
+// compare verifies that the row of each order is that order. Order ids are unique unless Redis loses its counter. Even
+// then, an accepted order must not be confused with the row of another one.
 func (s *Store) compare(ctx context.Context, batch []sale.Order) error {
 	rows, err := readOrders(ctx, s.engine.conn(), idsOf(batch))
 	if err != nil {

@@ -146,7 +146,7 @@ func Connect(t testing.TB, databaseURL string) *pgx.Conn {
 		t.Fatal(err)
 	}
 	query := u.Query()
-	query.Del("pool_mode") // the store's, not PostgreSQL's
+	query.Del("pool_mode") // a parameter of the store, which PostgreSQL does not know
 	u.RawQuery = query.Encode()
 	conn, err := pgx.Connect(context.Background(), u.String())
 	if err != nil {
