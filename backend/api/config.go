@@ -30,9 +30,9 @@ type Config struct {
 	Tokens   Verifier
 	Archived func(saleID string) bool // reports whether a sale that Redis does not hold is archived
 	Known    func(saleID string) bool // reports whether SQL has a sale that Redis does not hold
-	// Intact is called before an order is read from Redis. If Redis does not have the order, the function that Intact has
-	// returned, still, is called: it reports whether the data of the order's shard is verified and was not rebuilt in
-	// between. Otherwise Redis may have lost the order.
+	// Intact is called before an order is read from Redis, and returns the function still. If Redis does not have the
+	// order, still is called. It reports whether the data of the order's shard is verified and was not rebuilt since the
+	// call of Intact. If not, Redis may have lost the order.
 	Intact func(id sale.OrderID) (still func(ctx context.Context) bool)
 	// QueueFull returns the minimum Retry-After of a purchase that a full queue rejects. home is the part of the sale to
 	// which the buyer belongs; it selects the shard.

@@ -10,7 +10,7 @@ import (
 	"sluice/internal/metric"
 )
 
-// Metrics are the counters of the API. One set serves both applications of a process. It is safe for concurrent use.
+// Metrics are the metrics of the API. They are safe for concurrent use.
 type Metrics struct {
 	purchases *prometheus.CounterVec
 	seconds   *prometheus.HistogramVec
@@ -64,7 +64,7 @@ var purchaseOutcomes = func() []string {
 	return names
 }()
 
-// purchase counts a purchase request. trace is the id of its trace, or "": the exemplar of its bucket.
+// purchase counts a purchase request. trace is the id of its trace, which becomes the exemplar of its bucket; "": none.
 func (m *Metrics) purchase(outcome string, took time.Duration, trace string) {
 	m.purchases.WithLabelValues(outcome).Inc()
 	seconds := m.seconds.WithLabelValues(outcome)

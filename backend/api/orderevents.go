@@ -156,12 +156,13 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 	}
 }
 
-// rank orders the statuses of an order's life. An order never moves back, so an update with a lower rank is outdated.
+// rank numbers the statuses in the order in which an order can have them. An order never returns to an earlier status,
+// so an update with a lower rank is outdated.
 var rank = map[sale.Status]int{
 	sale.StatusQueued: 1, sale.StatusDead: 2, sale.StatusCreated: 3, sale.StatusPaid: 4, sale.StatusCancelled: 5,
 }
 
-// write writes the status of an order unless the page has this status or a later one.
+// write sends the status of an order unless this status or a later one was sent before.
 func (s *orderStream) write(e *httpserver.EventStream, o sale.Order) {
 	if s.only != 0 && o.ID != s.only || rank[o.Status] <= s.reported[o.ID] {
 		return

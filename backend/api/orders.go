@@ -49,7 +49,7 @@ func (h *handlers) showOrder(c *fiber.Ctx) (any, error) {
 	}
 	span := httpserver.Span(c.Context())
 	rows := h.rows.Order
-	if span != nil { // its trace has the query
+	if span != nil { // not merged with other requests, so that the trace of the request has its query
 		rows = h.cfg.Rows.Order
 	}
 	o, err := h.findOrder(span, rows, buyer, id)
@@ -130,9 +130,9 @@ func waitParam(c *fiber.Ctx) (time.Duration, error) {
 type rowReader func(ctx context.Context, id sale.OrderID) (sale.Order, error)
 
 // findOrder reads the buyer's order from the rows, then from the dead letters, then from the buyers' slots in Redis.
-// The slots come after them, because they also name dead orders and, while SQL is down, orders that are rows. An order
-// that is nowhere is read from SQL again: it can have become a row that was cancelled since, which frees its slot. An
-// order of another buyer is reported as missing. span is the span of the request, or nil.
+// The slots are read last, because they also name dead orders and, while SQL is down, orders that are rows. An order
+// that is found nowhere is read from SQL again: since the first read, it can have become a row and been cancelled,
+// which frees its slot. An order of another buyer is reported as missing. span is the span of the request, or nil.
 func (h *handlers) findOrder(
 	span *telemetry.Request, readRow rowReader, buyer string, id sale.OrderID,
 ) (sale.Order, error) {

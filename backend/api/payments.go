@@ -28,7 +28,7 @@ const (
 var (
 	errNoCallbacks = httpserver.NewProblem(problem.Unavailable, "Payment callbacks are not configured.",
 		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnconfigured)})
-	// challenge is not a registered scheme. HTTP requires one in every 401.
+	// challenge has a scheme that is not registered. HTTP requires a challenge in every 401.
 	challenge  = httpserver.Header{Name: fiber.HeaderWWWAuthenticate, Value: "Webhook"}
 	errHeaders = httpserver.NewProblem(problem.Unauthorized,
 		"Send the headers webhook-id, webhook-timestamp and webhook-signature, each once.", challenge)

@@ -40,8 +40,9 @@ type saleFeed struct {
 const (
 	feedInterval = time.Second
 	feedTimeout  = time.Second
-	// feedGap bounds the reads of a sale to twenty per second. Many notifications would cause more. So would, when the
-	// sale opens, a clock that is ahead of that of Redis.
+	// feedGap bounds the reads of a sale to twenty per second. Many notifications could cause more. Also, if this
+	// machine's clock is ahead of that of Redis when the sale opens, the sale would be read without a pause until Redis
+	// reports it as open.
 	feedGap = 50 * time.Millisecond
 )
 

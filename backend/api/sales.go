@@ -60,8 +60,8 @@ func (h *handlers) visibleSales() ([]admission.View, error) {
 	return slices.DeleteFunc(visible, func(v admission.View) bool { return sale.IsRehearsal(v.ID) }), err
 }
 
-// unknownSale returns the error for a sale that Redis does not hold: it does not exist, or Redis lost it and will be
-// restored.
+// unknownSale returns the error for a sale that Redis does not hold. Either the sale does not exist, or Redis lost it
+// and is restored from SQL.
 func (h *handlers) unknownSale(saleID string) error {
 	if h.cfg.Known(saleID) {
 		return fmt.Errorf("sale %s: %w: Redis does not have it, and SQL does", saleID, sale.ErrUnavailable)

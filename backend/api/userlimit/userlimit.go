@@ -31,7 +31,7 @@ type Limiter struct {
 	shared  *redisconn.Pipeline // nil: none
 	timeout time.Duration       // sharedTimeout, except in tests
 	now     func() time.Time
-	retryAt atomic.Int64 // the shared Redis has failed and is not used before, ns since 1970
+	retryAt atomic.Int64 // the shared Redis is not used before this time after a failure, ns since 1970
 }
 
 // sharedTimeout bounds the wait of a purchase for the shared Redis. After a failure it is not used for sharedRetry.
@@ -100,7 +100,7 @@ func (u *Limiter) countShared(ctx context.Context, buyer string) (n int64, end t
 func (u *Limiter) suspended() bool { return u.now().UnixNano() < u.retryAt.Load() }
 
 // A window counts the requests of buyers in this process. The first request after its end begins the next window, in
-// which all buyers count from 0. The zero value has ended.
+// which all buyers count from 0. The zero value is a window that has ended.
 type window struct {
 	mu     sync.Mutex
 	end    time.Time
