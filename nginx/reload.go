@@ -81,7 +81,8 @@ func awaitReload(ctx context.Context, master int, old []string) error {
 // ErrNotReloaded reports that nginx has accepted a reload and not completed it.
 var ErrNotReloaded = errors.New("edge: reload")
 
-var errSlowReload = fmt.Errorf("%w: nginx has not replaced its workers within %s: see its log", ErrNotReloaded, reloadTime)
+var errSlowReload = fmt.Errorf("%w: nginx has not replaced its workers within %s: see its log",
+	ErrNotReloaded, reloadTime)
 
 // childrenOf returns the process ids of a process's children. Only Linux has this file.
 func childrenOf(pid int) (pids []string, known bool) {
