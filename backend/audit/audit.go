@@ -135,7 +135,8 @@ func (c *Checker) auditPart(ctx context.Context, of spread.Part) (Report, error)
 	if err != nil || r.Balanced || !loaded {
 		return r, err
 	}
-	changed, err := c.stock.ReindexDead(ctx, of) // it may have lines of other letters
+	// The count repairs an index with fewer or more lines than letters. One with as many may have lines without a letter.
+	changed, err := c.stock.ReindexDead(ctx, of)
 	if err != nil {
 		return Report{}, fmt.Errorf("audit: %w", err)
 	}
