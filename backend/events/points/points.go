@@ -81,9 +81,11 @@ func NewStore(db *store.DB) *Store { return &Store{db} }
 // Credit is one entry of an order, and the JSON of its row.
 type Credit struct {
 	OrderID sale.OrderID `json:"order_id"`
-	Kind    int          `json:"kind"` // store.OutboxCreated, or store.OutboxCancelled, which revokes the order's credit
-	Buyer   string       `json:"buyer"`
-	Points  int64        `json:"points"` // 0 if cancelled
+	// Kind is store.OutboxCreated, or store.OutboxCancelled, which revokes the credit of the order, even one that is
+	// recorded later.
+	Kind   int    `json:"kind"`
+	Buyer  string `json:"buyer"`
+	Points int64  `json:"points"` // 0 if cancelled
 }
 
 // Record stores entries in one transaction. It is idempotent: the first entry of an order and kind stays.
