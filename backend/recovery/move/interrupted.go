@@ -31,7 +31,7 @@ func (j *job) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A node that does not import the slot could not store its lock, and would not take it with a newer epoch.
+	// A node that does not import the slot could not store the lock, and would not take the slot with a newer epoch.
 	if !j.target.owns {
 		if err := j.setSlot(ctx, j.target.pinned, "IMPORTING", j.source.id); err != nil {
 			return err
