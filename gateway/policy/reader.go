@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -16,9 +17,12 @@ type reader struct {
 	lines    sourceLines
 }
 
+// report adds a finding, once for each line: several rules may use one local.
 func (r *reader) report(where value, format string, args ...any) {
-	r.findings = append(r.findings,
-		Finding{File: r.file, Line: where.line, Message: fmt.Sprintf(format, args...)})
+	found := Finding{File: r.file, Line: where.line, Message: fmt.Sprintf(format, args...)}
+	if !slices.Contains(r.findings, found) {
+		r.findings = append(r.findings, found)
+	}
 }
 
 func (r *reader) policy(t value) *Policy {
