@@ -160,7 +160,7 @@ func pageOfLog(q LogQuery) (query string, args []any) {
 	f.Equal("actor", q.Actor)
 	if strings.Contains(q.Action, ".") {
 		f.Add("action = ?", q.Action)
-	} else if q.Action != "" { // the range of "sale.": '/' is the character after '.'; unlike LIKE, a range uses the index
+	} else if q.Action != "" { // the prefix "sale." as a range, because LIKE would not use the index; '/' follows '.'
 		f.Add("action > ?", q.Action+".")
 		f.Add("action < ?", q.Action+"/")
 	}

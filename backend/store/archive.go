@@ -68,8 +68,9 @@ func (s *Store) EndedSales(ctx context.Context, before time.Time) (ids []string,
 	return ids, err
 }
 
-// endedSales reads the log once: its column target has another collation than the id of a sale, so PostgreSQL cannot
-// use the index of the column for each sale.
+// endedSales returns the query of EndedSales. It reads the closings of all sales in one subquery, because a search per
+// sale would read the whole log each time: the column target has another collation than the id of a sale, so PostgreSQL
+// could not use its index.
 func endedSales(d Dialect) string {
 	return `SELECT id, closed.at, closes_at FROM sales LEFT JOIN
 		(SELECT target, max(at) AS at FROM admin_log WHERE action = 'sale.close' GROUP BY target) AS closed ON target = id
@@ -108,7 +109,7 @@ func unsettled(ctx context.Context, c Conn, saleID string) ([]string, error) {
 			"SELECT 1 FROM payments WHERE sale_id = $1 AND refund = 1 AND settled_at IS NULL LIMIT 1"},
 		{"not every group of consumers has handled its order events (sluice group list)", "SELECT 1 FROM outbox, " +
 			d.Elements("outbox.orders", "item") + " JOIN orders ON orders.id = item.value WHERE orders.sale_id = $1" +
-			" AND EXISTS (SELECT 1 FROM event_groups) LIMIT 1"}, // without groups, the newest changes are kept
+			" AND EXISTS (SELECT 1 FROM event_groups) LIMIT 1"}, // without a group, the outbox keeps the newest changes, which need not be handled
 	} {
 		found, err := Exists(ctx, c, condition.query, saleID)
 		if err != nil {

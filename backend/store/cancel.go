@@ -62,7 +62,8 @@ func cancelCreated(ctx context.Context, c Conn, orders []sale.Order) error {
 	if err := appendOutbox(ctx, c, OutboxCancelled, orders...); err != nil {
 		return err
 	}
-	// If sold is too low, for example after a change by hand, the cancellation of other sales must not fail.
+	// If the column sold of one sale is too low, for example after a change by hand, the orders of the other sales must be
+	// cancelled nevertheless.
 	const subtract = "UPDATE sales SET sold = CASE WHEN sold < $2 THEN 0 ELSE sold - $2 END WHERE id = $1"
 	for _, id := range slices.Sorted(maps.Keys(units)) {
 		if _, err := c.Exec(ctx, subtract, id, units[id]); err != nil {
@@ -72,8 +73,8 @@ func cancelCreated(ctx context.Context, c Conn, orders []sale.Order) error {
 	return nil
 }
 
-// isArchived reports whether a sale is archived, and prevents BeginPart until the transaction ends. Orders are locked
-// before; see insertNew.
+// isArchived reports whether a sale is archived, and blocks BeginPart until the transaction ends. It locks the sale, so
+// a transaction must lock its orders before the call; see insertNew.
 func isArchived(ctx context.Context, c Conn, saleID string) (bool, error) {
 	var archived int
 	err := Get(ctx, c, []any{&archived}, "SELECT archived FROM sales WHERE id = $1"+c.Dialect().ForShare, saleID)
@@ -83,8 +84,8 @@ func isArchived(ctx context.Context, c Conn, saleID string) (bool, error) {
 	return archived == 1, err
 }
 
-// The actions of the action log about dead orders. A cancelled order has a cancelled row, and a dropped one has none,
-// because there can be none.
+// The actions of the action log about dead orders. After CancelledOrder the order has a row with the status cancelled.
+// After DroppedDead it has no row, because none can be inserted for it.
 const (
 	CancelledOrder = "order.cancel"
 	DroppedDead    = "dead.drop"
@@ -141,11 +142,12 @@ func (o DeadOrder) logDetail() string {
 	return "sale " + o.SaleID
 }
 
-// CancelDead cancels an order that died in the queue. It inserts a row with the status cancelled, which counts no unit,
-// so that a late Write of the order has no effect, and logs that as CancelOrder does. The call is idempotent.
+// CancelDead cancels an order that died in the queue. It inserts a row with the status cancelled, so that a late Write
+// of the order has no effect, and logs that as CancelOrder does. The sold units of the sale do not change. The call is
+// idempotent.
 //
-// wasRow reports that the order was a row before. Nothing is changed then, and the unit of the dead letter must not be
-// returned: the row holds it or, if it was cancelled since, returns it itself.
+// wasRow reports that the order was a row before. The row is not changed then, and the unit of the dead letter must not
+// be returned: the row holds the unit or, if the row was cancelled since, the cancellation returns it.
 //
 // Errors: ErrRejected if there can be no such row, because the id belongs to another order, a value does not fit, or
 // the sale is archived; see DropDead. ErrStale if the context's generation (WithGeneration) is not current: after a
@@ -174,7 +176,7 @@ func (s *Store) CancelDead(ctx context.Context, o DeadOrder) (wasRow bool, err e
 			return err
 		}
 		archived, err := isArchived(ctx, c, o.SaleID) // last, because other transactions wait for the sale
-		if err == nil && archived {                   // its row may be in a file, for example as a paid one
+		if err == nil && archived {                   // a file may contain the order, for example as paid
 			err = rejected("", "its sale is archived")
 		}
 		return err
@@ -195,14 +197,15 @@ func insertCancelled(ctx context.Context, c Conn, o DeadOrder) (inserted bool, e
 	return n > 0, err
 }
 
-// logDeadRow is CancelDead for an order that is a row already. It logs that the row stays, unless the row is cancelled.
-// The error wraps ErrRejected if the row is that of another order.
+// logDeadRow is CancelDead for an order that is a row already. It logs that the row is kept, unless it is cancelled.
+// wasRow is false if an earlier CancelDead inserted the row for an order with a unit. The error wraps ErrRejected if
+// the row belongs to another order.
 func logDeadRow(ctx context.Context, c Conn, o DeadOrder) (wasRow bool, err error) {
 	row, err := readRow(ctx, c, o.ID, "")
 	switch {
 	case err != nil:
 		return false, err
-	case row.SaleID != o.SaleID || row.Buyer != o.Buyer: // the slot may differ: a rebuild has changed it
+	case row.SaleID != o.SaleID || row.Buyer != o.Buyer: // the slot may differ: a rebuild can change it
 		return false, rejected("", "its id is another order's")
 	case row.Status == sale.StatusCancelled:
 		return !row.Died, nil

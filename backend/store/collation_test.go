@@ -9,7 +9,8 @@ import (
 	"sluice/backend/store/storetest"
 )
 
-// Debian creates databases that order text by a language. Like this one, they compare punctuation last.
+// By default, Debian creates databases that order text by a language and compare punctuation last. The database of this
+// test does the same.
 func TestLogIsFilteredInADatabaseOfAnyCollation(t *testing.T) {
 	u, err := url.Parse(storetest.BarePostgres(t))
 	if err != nil {

@@ -39,7 +39,8 @@ func (r rival) exec(sql string) {
 // repeated.
 func TestPostgresDeadlockIsUnavailableAndLeavesNothing(t *testing.T) {
 	url := testenv.SharedPostgres(t).URL
-	// PostgreSQL checks once in a wait. The other session must wait for a again by then, also on a slow machine.
+	// PostgreSQL checks for a deadlock once per wait, after deadlock_timeout. On a slow machine too, the second session
+	// must wait for the sale a before the check of the write.
 	s := open(t, url+"&deadlock_timeout=2s", store.Config{Timeout: storetest.Timeout})
 	s.create(t, "a", 10)
 	s.create(t, "b", 10)

@@ -20,15 +20,17 @@ var Always = Instant{Accepted: math.MaxInt64, Returned: math.MaxInt64}
 
 // Count is the part of a sale's audit that is read from SQL, as of one instant.
 type Count struct {
-	Stock     int64          // units in total; of a segment: of its allocation
-	Version   int64          // of the allocation of a segment
-	Total     int64          // units of the sale
-	Allocated int64          // sum of the allocations of all segments; Total if the sale lives in one shard
-	Sold      int64          // the sale's column sold; equal to the number of orders that are not cancelled
-	Rows      int64          // orders that are not cancelled and were accepted up to the Instant
-	Returning int64          // cancelled orders accepted up to the Instant with a unit that was not back in Redis then
-	Last      int64          // highest serial of an order that is not cancelled; 0: there is none
-	Among     []sale.OrderID // those of the orders passed to Count that are rows, without cancelled dead orders; unordered
+	Stock     int64 // units in total; of a segment: of its allocation
+	Version   int64 // of the allocation of a segment
+	Total     int64 // units of the sale
+	Allocated int64 // sum of the allocations of all segments; Total if the sale lives in one shard
+	Sold      int64 // the sale's column sold; equal to the number of orders that are not cancelled
+	Rows      int64 // orders that are not cancelled and were accepted up to the Instant
+	Returning int64 // cancelled orders accepted up to the Instant with a unit that was not back in Redis then
+	Last      int64 // highest serial of an order that is not cancelled; 0: there is none
+	// Among has those of the orders passed to Count that are rows, in any order. Rows that CancelDead inserted for orders
+	// with a unit are left out.
+	Among []sale.OrderID
 }
 
 // Count counts the rows of a part of a sale as of an instant of Redis in the past. It returns sale.ErrNotFound for an

@@ -134,8 +134,8 @@ var (
 	ErrFull = fmt.Errorf("%w: the disk of the database is full", sale.ErrUnavailable)
 )
 
-// Ping returns nil if the database responds and accepts writes. It returns ErrReadOnly for a PostgreSQL, and ErrFull
-// for an SQLite, that does not accept them. It does not detect that the disk of PostgreSQL is full.
+// Ping returns nil if the database responds and accepts writes. It returns ErrReadOnly if PostgreSQL is read-only, and
+// ErrFull if the disk of SQLite is full. It does not detect that the disk of PostgreSQL is full.
 func (db *DB) Ping(ctx context.Context) error { return db.View(ctx, "store: ping", db.engine.ping) }
 
 // Close closes the connections. It waits for running operations, at most for the timeout.

@@ -13,7 +13,7 @@ import (
 type engine struct {
 	readers, writer *sql.DB
 	reads, writes   sql.TxOptions                     // of transactions; those of reads see the database as of one instant
-	dialect         func() Dialect                    // for SQLite with the current time
+	dialect         func() Dialect                    // that of SQLite contains the current time
 	encode          func(args []any) []any            // converts the arguments that the driver does not accept
 	classify        func(err error) error             // see classifyPostgres
 	ping            func(context.Context, Conn) error // see DB.Ping

@@ -24,7 +24,7 @@ func TestPagesOfASaleReadItsRowsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, statement := range []string{ // id + 0: their own reads of an index would be counted
+	for _, statement := range []string{ // ORDER BY id + 0 uses no index, whose reads would be counted below
 		`INSERT INTO orders (id, sale_id, buyer, slot, serial, status)
 			SELECT n, chr(97 + (n - 1) / 10000), n::text, 1, n, 'paid' FROM generate_series(1, 20000) AS n`,
 		`INSERT INTO payments (callback_id, digest, order_id, sale_id, event, amount, currency, reference, outcome, refund)
@@ -52,7 +52,7 @@ func TestPagesOfASaleReadItsRowsOnly(t *testing.T) {
 			t.Fatalf("%+v: %+v, %v", q, rows, err)
 		}
 	}
-	if err := db.Close(); err != nil { // the statistics of a session are reported when it ends
+	if err := db.Close(); err != nil { // PostgreSQL adds the statistics of a session when the session ends
 		t.Fatal(err)
 	}
 	var bySale, others int

@@ -57,9 +57,9 @@ func migrationError(err error) error {
 	return fmt.Errorf("migrate: %w", unavailable(err))
 }
 
-// checkTables returns a *URLError if a database does not exist, has no tables of this package, or if no process has
-// recorded the number of shards in it, and an error if its tables are of another version than the program. It changes
-// nothing.
+// checkTables checks that a database is that of a running deployment, and changes nothing. It returns a *URLError if
+// the database does not exist, has no tables of this package, or if no process has recorded the number of shards in it.
+// It returns another error if the tables are of another version than the program.
 func checkTables(ctx context.Context, db *sql.DB, dir string, classify func(error) error) error {
 	files, err := fs.Glob(migrations, "migrations/"+dir+"/*.sql")
 	if err != nil {
@@ -121,8 +121,8 @@ func migratePostgres(ctx context.Context, db *sql.DB) error {
 	return migrate(ctx, goose.DialectPostgres, db, "postgres")
 }
 
-// lockMigrations tries to get the lock instead of waiting in a statement, whose snapshot would block a migration that
-// creates an index concurrently.
+// lockMigrations tries once a second to get the lock. A statement that waits for the lock would hold a snapshot, and a
+// migration of another process that creates an index concurrently would wait for the end of that snapshot.
 func lockMigrations(ctx context.Context, db *sql.DB) (*sql.Tx, error) {
 	for try := 0; ; try++ {
 		tx, err := db.BeginTx(ctx, nil)

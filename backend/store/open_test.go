@@ -223,7 +223,7 @@ func TestOpenExistingChangesNothing(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		} else if errors.As(err, &bad) != (c.before == "") || errors.Is(err, sale.ErrUnavailable) {
-			t.Errorf("%s: the kind of %v", c.name, err)
+			t.Errorf("%s: %v is of the wrong type, or wraps ErrUnavailable", c.name, err)
 		}
 		if after, _ := os.ReadFile(path); isFile && !bytes.Equal(before, after) {
 			t.Errorf("%s: the file changed from %d to %d bytes", c.name, len(before), len(after))
@@ -232,7 +232,7 @@ func TestOpenExistingChangesNothing(t *testing.T) {
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 3 {
 		t.Errorf("files %v, %v", files, err)
 	}
-	storetest.Exec(t, bare, "CREATE TABLE goose_db_version (n integer)") // it does not exist
+	storetest.Exec(t, bare, "CREATE TABLE goose_db_version (n integer)") // fails if Open has created it
 	for _, url := range []string{storetest.SQLite(t), storetest.Postgres(t), storetest.PgBouncer(t)} {
 		claim(t, url)
 		if err := open(t, url, store.Config{Existing: true}).Ping(t.Context()); err != nil {
@@ -241,7 +241,7 @@ func TestOpenExistingChangesNothing(t *testing.T) {
 	}
 }
 
-// A role without the rights to migrate gets them only from an admin, so the process must not wait for them.
+// Only an admin can grant a role the rights to migrate. The process therefore fails instead of waiting for them.
 func TestMissingPermissionToMigrateIsNotWaitedFor(t *testing.T) {
 	bare := storetest.BarePostgres(t)
 	storetest.Exec(t, bare, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
@@ -261,7 +261,7 @@ func TestMissingPermissionToMigrateIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A server without TLS does not get it while a process waits.
+// Only an admin can turn on TLS at a server. The process therefore fails instead of waiting for it.
 func TestServerWithoutTLSIsNotWaitedFor(t *testing.T) {
 	plain := storetest.BarePostgres(t)
 	for _, mode := range []string{"require", "verify-full"} {
@@ -277,11 +277,11 @@ func TestServerWithoutTLSIsNotWaitedFor(t *testing.T) {
 	open(t, withTLS(t, plain, "prefer"), store.Config{})
 	_, err := store.Open(t.Context(), "postgres://sluice@"+refuseTLS(t)+"/x?sslmode=prefer", store.Config{})
 	if !errors.Is(err, sale.ErrUnavailable) {
-		t.Errorf("without TLS the connection failed: %v", err)
+		t.Errorf("a server that closes the connection after refusing TLS: %v, want ErrUnavailable", err)
 	}
 }
 
-// One of several hosts without TLS does not end a process that waits for another one.
+// If one of several hosts refuses TLS, a process continues to wait for the others.
 func TestHostWithoutTLSIsFatalOnlyIfAllRefuse(t *testing.T) {
 	plain, down := refuseTLS(t), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
 	for hosts, fatal := range map[string]bool{
@@ -295,7 +295,7 @@ func TestHostWithoutTLSIsFatalOnlyIfAllRefuse(t *testing.T) {
 	}
 }
 
-// One of several hosts that rejects the user does not end a process that waits for another one.
+// If one of several hosts rejects the user, a process continues to wait for the others.
 func TestHostThatRejectsTheUserIsFatalOnlyIfAllDo(t *testing.T) {
 	bare, err := url.Parse(storetest.BarePostgres(t))
 	if err != nil {

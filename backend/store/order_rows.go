@@ -15,12 +15,12 @@ type OrderRow struct {
 	AcceptedAt   time.Time `json:"created_at"`
 	UpdatedAt    time.Time `json:"updated_at"`
 	Reference    string    `json:"reference,omitempty"`     // of the payment
-	CancelledBy  string    `json:"cancelled_by,omitempty"`  // an actor, or "hold"
+	CancelledBy  string    `json:"cancelled_by,omitempty"`  // an actor; ActorHold: not paid in time
 	Note         string    `json:"cancel_reason,omitempty"` // the reason for the cancellation
 	ReturnNumber *int64    `json:"return_number"`           // see returns.go
 	Returning    bool      `json:"-"`                       // cancelled, and its unit is not back in Redis yet
-	Unbacked     bool      `json:"-"`                       // cancelled, and Redis had no unit of it to free
-	Died         bool      `json:"-"`                       // cancelled as a dead order with a unit
+	Unbacked     bool      `json:"-"`                       // cancelled, and held no unit in Redis
+	Died         bool      `json:"-"`                       // cancelled as a dead order that held a unit
 }
 
 const rowColumns = orderColumns + ", created_at, updated_at, coalesce(reference, ''), coalesce(cancelled_by, '')," +
@@ -61,12 +61,13 @@ func (s *Store) OrderRows(ctx context.Context, q OrderQuery) ([]OrderRow, error)
 // one status. Most pages are full after the first part.
 var partSizes = []int{1000, 1_000_000}
 
-// OrderPage is OrderRows with the After of the next page; 0: there is none. No index has the status, so a page of rows
-// with a status ends after about a million other rows. It may then be short or empty although others follow.
+// OrderPage is OrderRows, and also returns next, the After of the next page; 0: there is none. No index contains the
+// status, so a page of rows with one status searches at most about a million rows. Such a page may be short or empty
+// although more rows follow; next is then not 0.
 func (s *Store) OrderPage(ctx context.Context, q OrderQuery) (rows []OrderRow, next sale.OrderID, err error) {
 	limit, sizes := PageSize(q.Limit), partSizes
 	if q.Status == "" || q.ID != 0 || q.Buyer != "" {
-		sizes = []int{0} // an index has the rows
+		sizes = []int{0} // one part, because an index finds the rows
 	}
 	err = s.Snapshot(ctx, "store: page of rows", func(ctx context.Context, c Conn) error {
 		for _, size := range sizes {

@@ -53,8 +53,8 @@ func TestCancelDeadInsertsCancelledRow(t *testing.T) {
 	})
 }
 
-// A rebuild gave an order another slot. It is a row now, and Redis has returned with its older dead letter: the row
-// holds the unit.
+// An order is a row, with the slot that a rebuild gave it. Redis then returns with older data: a dead letter of the
+// order with its former slot. The row holds the unit.
 func TestCancelDeadOfARowWithAnotherSlot(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.create(t, "s", 5)
@@ -110,7 +110,7 @@ func TestPagesOfARareStatus(t *testing.T) {
 	}
 }
 
-// The row of an order of an archived sale may be in a file, as a paid one.
+// The file of an archived sale may contain the order, for example as paid.
 func TestCancelDeadRejectsOrdersOfAnArchivedSale(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.create(t, "old", 5)

@@ -185,8 +185,8 @@ func TestPaymentThatPaidIsNotRefunded(t *testing.T) {
 	})
 }
 
-// One of several concurrent calls with the same callback settles it. The others wait for it and return the same: none
-// needs a retry.
+// Of several concurrent calls with the same callback, one settles it. The others wait for it and return the same
+// settlement, so none needs a retry.
 func TestPayOnceConcurrently(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		const orders, calls = 30, 6

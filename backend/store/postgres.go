@@ -135,7 +135,7 @@ func atInHost(c *pgx.ConnConfig) bool {
 // the server are those of the pooler or of the role.
 func postgresConfig(databaseURL string, timeout time.Duration) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
-	if err != nil || atInHost(config.ConnConfig) { // not repeated, because it may quote a part of the password
+	if err != nil || atInHost(config.ConnConfig) { // err is not included: it may quote a part of the password
 		return nil, &URLError{"must look like postgres://user:password@host:5432/name?sslmode=require, " +
 			"with special characters of the password percent-encoded (%XX)"}
 	}
@@ -227,8 +227,8 @@ const insertRetries = 5
 // insertPostgres is engine.insert.
 func insertPostgres(ctx context.Context, pool *pgxpool.Pool, orders []sale.Order) (inserted int, err error) {
 	// ON CONFLICT makes an insert about 25% slower (each row is confirmed by a WAL record of its own), and nearly all
-	// batches are new. A batch that is not new fails, is rolled back and is tried again with ON CONFLICT; the server then
-	// logs a duplicate key.
+	// batches are new. A batch with an order that is a row already fails, is rolled back, and is repeated with ON
+	// CONFLICT; the server then logs a duplicate key.
 	inserted, err = insertBy(ctx, pool, insertNew, orders)
 	for try := 0; try < insertRetries && sqlState(err) == "23505"; try++ { // unique_violation
 		inserted, err = insertBy(ctx, pool, insertMissing, orders)

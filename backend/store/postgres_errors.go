@@ -24,16 +24,16 @@ func classifyPostgres(err error) error {
 	return unavailable(err)
 }
 
-// classifyConnect is classifyPostgres for the first connection. It returns a *URLError if the same URL will not work
-// later: on every host the server rejects the user, has no such database, or refuses a required TLS.
+// classifyConnect is classifyPostgres for the first connection. It returns a *URLError if a repetition with the same
+// URL cannot succeed: every host rejects the user, has no such database, or refuses TLS although the URL requires it.
 func classifyConnect(err error) error {
 	pg, _ := errors.AsType[*pgconn.PgError](err)
-	lasts := !slices.ContainsFunc(attempts(err), mayEnd)
+	permanent := !slices.ContainsFunc(attempts(err), mayEnd)
 	switch {
-	case pg != nil && (lasts || pg.Code == "28P01" || pg.Code == "3D000"): // pgx tries no further host after these codes
+	case pg != nil && (permanent || pg.Code == "28P01" || pg.Code == "3D000"): // pgx tries no further host after these codes
 		return &URLError{pg.Message + ": correct the user, the password or the name of the database, or the pg_hba.conf of " +
 			"the server"}
-	case lasts:
+	case permanent:
 		return &URLError{"the server refused TLS, which sslmode of the URL requires: turn on ssl in its postgresql.conf, " +
 			"or use sslmode=disable on a trusted network"}
 	}
@@ -61,8 +61,9 @@ func mayEnd(err error) bool {
 
 const addPoolMode = "a connection pooler in transaction mode requires pool_mode=transaction in the database URL"
 
-// needsPoolMode reports whether an error is that of a pooler without pool_mode=transaction in the URL: it rejects the
-// timeouts of the connection, or a prepared statement is on another connection of the server.
+// needsPoolMode reports whether an error is caused by a pooler in transaction mode without pool_mode=transaction in the
+// URL: the pooler rejects the timeouts as startup parameters, or runs a prepared statement on a connection to the
+// server on which it was not prepared.
 func needsPoolMode(err *pgconn.PgError) bool {
 	return strings.Contains(err.Message, "unsupported startup parameter") || // of PgBouncer
 		err.Code == "26000" || err.Code == "42P05" // invalid_sql_statement_name, duplicate_prepared_statement

@@ -6,8 +6,8 @@ import (
 )
 
 // Probe returns nil if the database at databaseURL runs a statement and accepts writes; for SQLite, if its file can be
-// written. It changes nothing and leaves no connection open, as a health check of another process needs. Errors are
-// those of Open and Ping.
+// written. It changes nothing and leaves no connection open, so a health check can run it in a process of its own.
+// Errors are those of Open and Ping.
 func Probe(ctx context.Context, databaseURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()

@@ -37,7 +37,7 @@ func TestProbeReportsWhetherTheDatabaseResponds(t *testing.T) {
 	}
 }
 
-// A standby, or a role with default_transaction_read_only, responds and writes no order.
+// A standby responds but cannot write. The same is true of a role with default_transaction_read_only.
 func TestReadOnlyDatabaseIsReported(t *testing.T) {
 	url := storetest.Postgres(t)
 	storetest.Exec(t, url, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on',"+
@@ -50,7 +50,7 @@ func TestReadOnlyDatabaseIsReported(t *testing.T) {
 	}
 }
 
-// A connection pooler accepts a connection before it has one to the database.
+// A connection pooler accepts connections before it has connected to the database.
 func TestProbeReportsAPoolerWithoutADatabase(t *testing.T) {
 	pooler := testenv.ServeTCP(t, rejectStatements)
 	err := store.Probe(t.Context(), "postgres://sluice@"+pooler+"/sluice?sslmode=disable")

@@ -103,7 +103,7 @@ func UpdateRows(ctx context.Context, db *DB, op, sql string, args ...any) (int64
 	return Value(ctx, db.Update, op, func(ctx context.Context, c Conn) (int64, error) { return c.Exec(ctx, sql, args...) })
 }
 
-// UpdateRowsIf is UpdateRows if the query exists, which has the same arguments, returns a row; see UpdateIf.
+// UpdateRowsIf runs UpdateRows if the query exists returns a row. Both get the same arguments. See UpdateIf.
 func UpdateRowsIf(ctx context.Context, db *DB, op, exists, sql string, args ...any) (rows int64, err error) {
 	_, err = db.UpdateIf(ctx, op, func(ctx context.Context, c Conn) (bool, error) {
 		return Exists(ctx, c, exists, args...)

@@ -14,7 +14,7 @@ import (
 	"sluice/backend/store/storetest"
 )
 
-// SQLite creates files beside the database. An admin has to permit that, so a start does not wait for it.
+// SQLite creates files beside the database. Only an admin can permit that, so the process fails instead of waiting.
 func TestReadOnlyDirectoryIsNotWaitedFor(t *testing.T) {
 	url := storetest.SQLite(t)
 	path := strings.TrimPrefix(url, "sqlite://")

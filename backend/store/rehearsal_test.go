@@ -12,7 +12,7 @@ import (
 
 const rehearsal = sale.RehearsalPrefix + "s-x"
 
-// A page of sales follows a rehearsal that was removed since the previous page.
+// The last sale of a page is a rehearsal that is removed before the next page is read.
 func TestSalesPageBehindARemovedRehearsal(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.create(t, "a", 1)

@@ -65,7 +65,7 @@ func (r *Replica) Order(ctx context.Context, id sale.OrderID) (sale.Order, error
 	return o, err
 }
 
-// OrdersByID is Store.OrdersByID, as Order is Store.Order.
+// OrdersByID is Store.OrdersByID. Rows may be as old as those of Order.
 func (r *Replica) OrdersByID(ctx context.Context, ids []sale.OrderID) (map[sale.OrderID]sale.Order, error) {
 	var found map[sale.OrderID]sale.Order
 	if asOf := r.asOf.Load(); current(asOf) {

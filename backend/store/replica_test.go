@@ -103,7 +103,8 @@ func (w *replicaWorld) cancel(o sale.Order) {
 func TestReplicaAnswersWhileItIsCurrent(t *testing.T) {
 	t.Parallel()
 	w := newReplicaWorld(t)
-	// An order that is cancelled while the replica lags is created there, which shows where the answer is from.
+	// While the replica lags, a cancelled order still has the status created there. The status of the answer therefore
+	// shows which server it came from.
 	testenv.Eventually(t, time.Minute, "the replica answers", func() bool {
 		o := w.replicated()
 		w.pause()

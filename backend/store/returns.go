@@ -20,8 +20,10 @@ const isReturning = "status = 'cancelled' AND return_number IS NULL"
 
 // The values of return_number that are not the number of a return.
 const (
-	diedInQueue = -1 // the order is not cancelled, or it died in the queue and its unit returns with its dead letter
-	heldNoUnit  = 0  // Redis did not count the order as holding a unit
+	// diedInQueue is the value of an order that CancelDead has cancelled: the unit returns with its dead letter. It is
+	// also the default of the column, which every order has until it is cancelled.
+	diedInQueue = -1
+	heldNoUnit  = 0 // the order held no unit in Redis
 )
 
 // Return records that the unit of a cancelled order is back in Redis.

@@ -10,8 +10,8 @@ import (
 // SalesQuery selects sales. The zero value selects all.
 type SalesQuery struct {
 	Text  string     // a part of the id or the title; ASCII letters match in upper and lower case
-	State sale.State // as of the rows: a sale is sold out when all its units are rows
-	After string     // sales created before this one; empty: from the newest
+	State sale.State // by the rows in SQL: a sale is sold out when all its units are rows
+	After string     // id of a sale: only sales created before it; empty: from the newest
 	Limit int        // see PageSize
 }
 

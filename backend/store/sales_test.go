@@ -46,10 +46,10 @@ func TestCreateSaleReadsBackAsWritten(t *testing.T) {
 			}
 		}
 		e.write(t, storetest.Orders("bare", 3)...)
-		standings, err := e.SaleSummaries(e.ctx)
-		if err != nil || len(standings) != 2 || standings[0].ID != full.ID || standings[0].Sold != 0 ||
-			standings[1].ID != "bare" || standings[1].Sold != 3 {
-			t.Fatalf("standings %+v, %v", standings, err)
+		summaries, err := e.SaleSummaries(e.ctx)
+		if err != nil || len(summaries) != 2 || summaries[0].ID != full.ID || summaries[0].Sold != 0 ||
+			summaries[1].ID != "bare" || summaries[1].Sold != 3 {
+			t.Fatalf("summaries %+v, %v", summaries, err)
 		}
 		if _, _, err := e.Sale(e.ctx, "unknown"); !errors.Is(err, sale.ErrNotFound) {
 			t.Fatalf("unknown sale: %v", err)

@@ -59,9 +59,9 @@ func (s *Store) Commit(ctx context.Context, saleID string, t spread.Transfer) ([
 
 const addUnits = "UPDATE segments SET units = units + $3, version = version + 1 WHERE sale_id = $1 AND segment = $2"
 
-// Claim raises the version of an allocation and returns it. A segment is loaded into Redis with the allocation that
-// Claim returned: after Claim, no transfer that the segment began before can be committed. It returns sale.ErrNotFound
-// for an unknown segment.
+// Claim raises the version of an allocation and returns the allocation, with which the segment is then loaded into
+// Redis. A transfer that the segment began before Claim has an older version and cannot be committed any more. It
+// returns sale.ErrNotFound for an unknown segment.
 func (s *Store) Claim(ctx context.Context, saleID string, segment int) (spread.Allocation, error) {
 	op := fmt.Sprintf("store: claim segment %d of sale %s", segment, saleID)
 	return Value(ctx, s.Update, op, func(ctx context.Context, c Conn) (spread.Allocation, error) {
@@ -69,9 +69,9 @@ func (s *Store) Claim(ctx context.Context, saleID string, segment int) (spread.A
 	})
 }
 
-// RecoverAllocations replaces the allocations of a sale by those of spread.Recover, if Redis has applied newer ones:
-// the database was restored from a backup. applied has the state of each segment in Redis. It returns sale.ErrNotFound
-// for an unknown sale.
+// RecoverAllocations replaces the allocations of a sale by those of spread.Recover if Redis has applied newer ones, as
+// after a restore of the database from a backup. applied has the state of each segment in Redis. It returns
+// sale.ErrNotFound for an unknown sale.
 func (s *Store) RecoverAllocations(ctx context.Context, saleID string, applied []spread.State) error {
 	return s.Update(ctx, "store: recover allocations of sale "+saleID, func(ctx context.Context, c Conn) error {
 		found, err := readSale(ctx, c, saleID, c.Dialect().ForUpdate)

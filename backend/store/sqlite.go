@@ -45,7 +45,7 @@ func openSQLite(
 	e := &engine{
 		writer:  openFile(path, timeout, url.Values{"_txlock": {"immediate"}}),
 		readers: openFile(path, timeout, url.Values{"_pragma": {"query_only(1)"}}),
-		dialect: func() Dialect { // one transaction writes, so LockText locks nothing
+		dialect: func() Dialect { // LockText locks nothing, because one transaction writes at a time
 			return Dialect{Now: strconv.FormatInt(sqliteNow(), 10), LockText: "SELECT $1"}
 		},
 		encode: sqliteArgs, classify: classifySQLite,

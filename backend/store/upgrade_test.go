@@ -39,7 +39,7 @@ func at(t *testing.T, databaseURL string, version int64) {
 	}
 }
 
-// A database of version 2 with data is upgraded. Old secrets sign until their time, also after the upgrade.
+// A database of version 2 with data is upgraded. Rotated secrets sign until they expire, also after the upgrade.
 func TestUpgradeKeepsOldSecretsThatSign(t *testing.T) {
 	for engine, c := range map[string]struct{ url, future, past string }{
 		"sqlite":   {storetest.BareSQLite(t), "4102444800000", "1000"},
@@ -200,7 +200,7 @@ func TestMigrationsHaveNoTimeout(t *testing.T) {
 	_ = db.Close()
 }
 
-// A process that is stopped during a migration must not leave its statement, and the locks of that, in the server.
+// A process that is stopped during a migration must not leave a statement, with its locks, running in the server.
 func TestStopDuringAMigrationEndsItsStatement(t *testing.T) {
 	databaseURL := storetest.Postgres(t)
 	old, observer := storetest.Connect(t, databaseURL), storetest.Connect(t, databaseURL)

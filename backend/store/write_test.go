@@ -129,9 +129,9 @@ func TestWriteRejectsOrdersOfAnArchivedSale(t *testing.T) {
 		late := storetest.Order("old", "ann")
 		e.write(t, late)
 		e.beginArchive(t, "old")
-		e.write(t, late) // it is a row still
+		e.write(t, late) // its row is not removed yet
 		e.removeArchived(t, "old")
-		for range 2 { // until and after the end of the archive
+		for range 2 { // before EndArchive and after it
 			e.wantRejected(t, "a removed row", late)
 			e.wantRejected(t, "a removed row, in a batch", late, storetest.Order("s", "ann"))
 			if _, sold, err := e.Sale(e.ctx, "old"); err != nil || sold != 1 {

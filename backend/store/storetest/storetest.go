@@ -16,8 +16,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// Timeout bounds each operation of a database unless the configuration does: on a busy machine some take longer than
-// the default.
+// Timeout bounds each operation of a database if the configuration sets no timeout. It is longer than the default of
+// the store, which some operations exceed on a busy machine.
 const Timeout = 30 * time.Second
 
 // Open opens a database and closes it when the test ends.
@@ -48,8 +48,8 @@ func OpenConfig(t testing.TB, databaseURL string, cfg store.Config) *store.Store
 	return store.New(db)
 }
 
-// Engines runs a test on an empty database of each engine, which is at databaseURL too, and on PostgreSQL behind a
-// pooler. The calling package needs testenv.Main.
+// Engines runs a test on SQLite, on PostgreSQL, and on PostgreSQL behind a connection pooler. Each run gets an empty
+// database, db, and its URL. The calling package needs testenv.Main.
 func Engines(t *testing.T, test func(t *testing.T, db *store.Store, databaseURL string)) {
 	t.Helper()
 	t.Parallel()
