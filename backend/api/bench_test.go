@@ -12,7 +12,8 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-// BenchmarkPurchase is one purchase over a kept-alive connection, everything but the stock: parsing, token, answer.
+// BenchmarkPurchase measures a purchase over a kept-alive connection without the decision: the parsing of the request,
+// the verification of the token, and the response.
 func BenchmarkPurchase(b *testing.B) {
 	for name, d := range map[string]admission.Decision{
 		"accepted": {Outcome: sale.Accepted, OrderID: servertest.OrderID(1)}, "sold_out": {Outcome: sale.SoldOut, Version: 7},

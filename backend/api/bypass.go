@@ -25,8 +25,8 @@ const (
 	// maxCachedBytes and maxCachedLists bound the cached lists, at 4 bytes per holder.
 	maxCachedBytes = 32 << 20
 	maxCachedLists = 64
-	// maxListAge bounds how long a list is cached while the number of acceptances stays the same. If Redis loses data,
-	// the number can reach the same value again with other buyers.
+	// maxListAge bounds how long a list is cached while the number of accepted orders stays the same. If Redis loses
+	// data, the number can reach the same value again with other buyers.
 	maxListAge = time.Minute
 	// listTimeout bounds one request. A list of a million holders takes about two seconds.
 	listTimeout = 20 * time.Second
@@ -131,7 +131,7 @@ func (l *bypassLists) build(ctx context.Context, saleID string) (*bypassList, er
 	return list, nil
 }
 
-// cached returns the list of a sale if it was built at the same number of acceptances and is not too old.
+// cached returns the list of a sale if it was built at the same number of accepted orders and is not too old.
 func (l *bypassLists) cached(saleID string, accepted int64) *bypassList {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -53,7 +53,7 @@ type Config struct {
 
 	MaxStreams int               // open event streams of sales; 0: MaxStreams
 	Metrics    *Metrics          // nil: not exported
-	Server     httpserver.Config // BodyLimit is set by New
+	Server     httpserver.Config // New sets BodyLimit
 }
 
 // MaxStreams is the default bound on open event streams of sales per process.

@@ -16,7 +16,7 @@ type deadlines struct {
 
 type deadline struct {
 	ctx   context.Context
-	until time.Time // for requests that begin before
+	until time.Time // requests that begin before this time use ctx
 }
 
 // next returns a context that ends after the timeout, or up to an eighth of it earlier.
@@ -26,7 +26,7 @@ func (d *deadlines) next() context.Context {
 		return shared.ctx
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
-	context.AfterFunc(ctx, cancel) // not earlier, because other requests may use it
+	context.AfterFunc(ctx, cancel) // cancel releases the timer; not called earlier, because other requests use ctx
 	d.current.Store(&deadline{ctx: ctx, until: now.Add(d.timeout / 8)})
 	return ctx
 }

@@ -17,7 +17,8 @@ const (
 	detailsRetry = time.Second
 )
 
-// detailsCache holds the details of sales. They change with the version of the sale, so SQL is read once for each.
+// detailsCache holds the details of sales. They change only with the version of their sale, so SQL is read once per
+// version.
 type detailsCache struct {
 	from  Details
 	now   func() time.Time
@@ -30,7 +31,7 @@ type detailsCache struct {
 type cachedDetails struct {
 	sale.Details
 	version int64
-	retry   time.Time // zero, or when to read a version that could not be read
+	retry   time.Time // when to read SQL again after an error; zero: Details are those of version
 }
 
 func newDetailsCache(from Details, now func() time.Time) *detailsCache {

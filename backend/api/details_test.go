@@ -25,8 +25,8 @@ func (f *fakeDetails) Details(context.Context, string) (sale.Details, error) {
 	return sale.Details{Description: strings.Repeat("x", f.reads)}, f.err
 }
 
-// SQL is read once for each version of a sale. While it does not answer, the previous details are shown, and it is read
-// once a second.
+// SQL is read once for each version of a sale. While SQL does not answer, the previous details are shown, and SQL is
+// read once a second.
 func TestDetailsAreReadOncePerVersion(t *testing.T) {
 	now := time.Unix(0, 0)
 	from := &fakeDetails{}

@@ -289,7 +289,8 @@ func TestPurchaseBodiesAndKeysOfWrongFormAre400(t *testing.T) {
 	}
 }
 
-// The checks come in this order, so that a client without a token gets no information and costs little.
+// Each request of this test fails several checks, and is answered for the first of them: the id of the sale, the token,
+// the limit per user, the headers and the body. A client without a token thus gets no information and costs little.
 func TestChecksOfAPurchaseComeInOrder(t *testing.T) {
 	w := newWorld()
 	limited := 0

@@ -55,7 +55,8 @@ func (h *handlers) sendOrders(c *fiber.Ctx, only sale.OrderID) error {
 	if len(after) > maxLastEventID {
 		after = ""
 	}
-	// Events are received from here on, before the current state is read, so no change is lost between the two.
+	// The page receives events from here on. The current state is read afterwards, so that no change between the two is
+	// missed.
 	page, missed, known, err := h.cfg.Live.Open(h.reads.next(), buyer, after)
 	switch {
 	case errors.Is(err, notify.ErrFull):
@@ -134,7 +135,7 @@ func (s *orderStream) run(e *httpserver.EventStream, lifetime time.Duration) {
 		select {
 		case event := <-s.page.Events():
 			s.write(e, orderOf(event))
-			for range len(s.page.Events()) { // further events are sent together with it
+			for range len(s.page.Events()) { // the waiting events are sent in the same Flush
 				s.write(e, orderOf(<-s.page.Events()))
 			}
 		case <-final:

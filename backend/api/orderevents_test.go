@@ -101,7 +101,7 @@ func (l *livePages) open(path, authorization, after string) *http.Response {
 	return resp
 }
 
-// read returns the function that returns the id of the next event of a stream, or "end".
+// read returns the function next. Each call of next returns the id of the next event of the stream, or "end".
 func (l *livePages) read(stream io.Reader) (next func() string) {
 	lines := bufio.NewScanner(stream)
 	return func() string {
@@ -121,7 +121,7 @@ func (l *livePages) read(stream io.Reader) (next func() string) {
 	}
 }
 
-// page opens a stream and returns its read.
+// page opens a stream, and returns the function next that read returns for it.
 func (l *livePages) page(path, authorization, after string) (next func() string, disconnect func()) {
 	l.T.Helper()
 	resp := l.open(path, authorization, after)
@@ -151,7 +151,7 @@ func TestPageGetsTheStatusOfItsOrdersAndThenChanges(t *testing.T) {
 	id := func(n uint32) string { return servertest.OrderID(n).String() }
 	one, two, three, four := id(1), id(2), id(3), id(4)
 	l.want(next, one+".paid", three+".created")
-	l.publish(servertest.OrderID(1), "ann", sale.StatusCreated) // late: the page has a newer status
+	l.publish(servertest.OrderID(1), "ann", sale.StatusCreated) // outdated: the page has a newer status
 	l.publish(servertest.OrderID(1), "ann", sale.StatusPaid)
 	l.publish(servertest.OrderID(2), "bob", sale.StatusPaid)
 	l.publish(servertest.OrderID(3), "ann", sale.StatusPaid)
@@ -177,7 +177,7 @@ func TestPageOfOneOrderGetsEachStatus(t *testing.T) {
 	next, _ := l.page(path, bearerOf(t, "ann"), "")
 	l.want(next, id.String()+".queued")
 	l.publish(other, "ann", sale.StatusCreated)
-	l.row(id, "ann", sale.StatusCreated) // its event may come later, or before
+	l.row(id, "ann", sale.StatusCreated) // the stream finds the row by polling, whether or not its event has arrived
 	l.want(next, id.String()+".created")
 	l.publish(id, "ann", sale.StatusCreated)
 	l.publish(id, "ann", sale.StatusPaid)
@@ -292,10 +292,10 @@ func TestManyPagesAreBoundedAndReleaseTheirResources(t *testing.T) {
 		}
 		return open(registry) == 0
 	})
-	// the server's own goroutines end too
+	// After the stop, only goroutines of the connections to Redis may be left.
 	l.Stop()
 	testenv.Eventually(t, 60*time.Second, "no goroutine of a page is left",
-		func() bool { return runtime.NumGoroutine() < before+most/4 }) // connections to Redis have theirs
+		func() bool { return runtime.NumGoroutine() < before+most/4 })
 }
 
 // open returns the number of open pages.

@@ -23,7 +23,7 @@ func (s *site) order(buyer string, id sale.OrderID, query string) servertest.Ans
 func TestOrderIsFoundInSQLAndInRedis(t *testing.T) {
 	w := newWorld()
 	w.rows[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusCreated)
-	w.queued[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusQueued) // the buyers' hash keeps rows too
+	w.queued[servertest.OrderID(1)] = servertest.Order(1, "ann", sale.StatusQueued) // the slots name rows too
 	w.queued[servertest.OrderID(2)] = servertest.Order(2, "ann", sale.StatusQueued)
 	w.dead[servertest.OrderID(3)] = queue.DeadLetter{Message: servertest.Order(3, "ann", sale.StatusQueued)}
 	w.queued[servertest.OrderID(3)] = servertest.Order(3, "ann", sale.StatusQueued) // and dead ones
@@ -44,7 +44,7 @@ func TestOrderIsFoundInSQLAndInRedis(t *testing.T) {
 	servertest.WantProblem(t, s.order("ann", servertest.OrderID(5), ""), 404, "not-found")
 }
 
-// releasing is a Finder. The order becomes a row and is cancelled, and its slot is released, before it is read.
+// releasing is a Finder. Before it reads an order, the order becomes a row, is cancelled, and loses its slot.
 type releasing struct{ *world }
 
 func (r releasing) FindOrder(ctx context.Context, buyer string, id sale.OrderID) (sale.Order, error) {

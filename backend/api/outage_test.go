@@ -10,7 +10,7 @@ import (
 	"sluice/backend/web/httpserver/servertest"
 )
 
-// Refusals of buyers are not logged.
+// An outage is logged once per interval. A request that gets 404 is not logged.
 func TestOutageIsLoggedOncePerInterval(t *testing.T) {
 	w := newWorld()
 	w.redisErr = servertest.ErrRedisDown

@@ -11,8 +11,8 @@ import (
 	"sluice/backend/web/page"
 )
 
-// pageCache lets browsers and edges reuse a page for a second, because all buyers request the same page when a sale
-// opens.
+// pageCache lets browsers and edges reuse a page for one second. When a sale opens, all its buyers request the same
+// page.
 const pageCache = "public, max-age=1"
 
 func (h *handlers) salesPage(c *fiber.Ctx) error {
@@ -42,7 +42,7 @@ func (h *handlers) salePage(c *fiber.Ctx) error {
 	}
 	v.Details = h.details.get(h.reads.next(), v.ID, v.Version)
 	rendered, err := h.cfg.Pages.Sale(lang, buyer.Sale{Sale: v.Sale, Left: v.Left, State: v.State})
-	if err == nil && sale.IsRehearsal(v.ID) { // the page depends on the token of the request
+	if err == nil && sale.IsRehearsal(v.ID) { // not cached, because the page depends on the token
 		return httpserver.SendPage(c, fiber.StatusOK, rendered)
 	}
 	return sendPage(c, fiber.StatusOK, rendered, err)

@@ -41,7 +41,7 @@ var (
 		httpserver.Header{Name: fiber.HeaderRetryAfter, Value: httpserver.Seconds(retryUnwritten)})
 )
 
-// invalidCallbacks maps errors of a Verifier to their problems. The others are errForged.
+// invalidCallbacks maps errors of a payment.Verifier to problems. All other errors become errForged.
 var invalidCallbacks = []struct {
 	err error
 	as  *httpserver.Problem

@@ -63,7 +63,7 @@ func (h *handlers) buy(c *fiber.Ctx) (outcome string, err error) {
 		h.sumAccepted(&d, saleID)
 	}
 	if d.Outcome == sale.Accepted || d.Outcome == sale.Replayed {
-		h.cfg.Finder.Remember(d.OrderID, saleID) // its buyer requests it next
+		h.cfg.Finder.Remember(d.OrderID, saleID) // the buyer will query the status of the order
 	}
 	return string(d.Outcome), h.answer(c, request, d)
 }
@@ -171,9 +171,9 @@ func (h *handlers) answer(c *fiber.Ctx, r admission.Request, d admission.Decisio
 	return refusal.problem
 }
 
-// sumAccepted replaces the number of accepted orders in a refusal of a whole sale, which is that of one segment, by the
-// sum over all segments. If a segment cannot be read, the number is -1, and no edge may cache the refusal: buyers with
-// an order in that segment would not bypass it.
+// sumAccepted changes the number of accepted orders in a refusal of a spread sale. The decision has the number of one
+// segment; sumAccepted replaces it by the sum over all segments. If a segment cannot be read, the number becomes -1,
+// and edges do not cache the refusal: buyers with an order in that segment would not bypass the cache.
 func (h *handlers) sumAccepted(d *admission.Decision, saleID string) {
 	_, refused := saleRefusals[d.Outcome]
 	if !refused && d.Outcome != sale.NotOpen {

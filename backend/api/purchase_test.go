@@ -219,7 +219,7 @@ func TestRedisDownIs503WithRetryAfterAndNoInternals(t *testing.T) {
 		return admission.Decision{}, servertest.ErrRedisDown
 	}
 	s := w.serve(t)
-	answers := []servertest.Answer{s.buy(t, "ann")} // the segments of the sale are known
+	answers := []servertest.Answer{s.buy(t, "ann")} // only the decision fails
 	w.do(func() { w.redisErr = servertest.ErrRedisDown })
 	for _, a := range append(answers,
 		s.buy(t, "ann"), s.Do("GET", "/v1/sales", ""), s.Do("GET", "/v1/sales/drop", ""),
@@ -419,7 +419,8 @@ func fixed(d admission.Decision) admitFunc {
 	return func(context.Context, admission.Request) (admission.Decision, error) { return d, nil }
 }
 
-// The queue of a sale with several segments is that of the buyer's home: another shard may have no queue.
+// A purchase of a spread sale waits for the queue in the shard of the buyer's home segment. Retry-After depends on that
+// queue, and not on those of other shards.
 func TestFullQueueHasRetryAfter(t *testing.T) {
 	for _, segments := range []int{0, 4} {
 		w := newWorld()

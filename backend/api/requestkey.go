@@ -15,9 +15,10 @@ const (
 
 const maxRequestID = 128
 
-// requestKey identifies one request of a buyer for deduplication in Redis: by the client's idempotency key, else by the
-// request id of the edge, else by a random key. A proxy that repeats a request sends the same request id. With a random
-// key, only a repetition of the script by the Redis client is a replay. A ttl of 0 stores the key with the order.
+// requestKey returns the key by which Redis recognizes a repetition of a buyer's request: the client's idempotency key,
+// else the request id of the edge, else a random key. A proxy that repeats a request sends the same request id. With a
+// random key, only a repetition of the script by the Redis client is recognized. ttl is how long Redis holds the key;
+// 0: Redis stores it with the order.
 func requestKey(idempotency, requestID string) (key string, ttl time.Duration) {
 	switch {
 	case idempotency != "":

@@ -14,9 +14,9 @@ import (
 // arrived. While fewer than rowReadsInFlight queries are in flight, a request starts one immediately; otherwise it
 // joins the next one.
 //
-// Under load the requests are gathered, because a query costs as much as several rows. A query for at least busyRead
-// and less than rowsPerRead/2 rows indicates load: no other query starts while it runs, and for gatherPause after it.
-// Smaller and larger groups do not delay others. It is safe for concurrent use.
+// Under load the requests are gathered, because one query costs as much as the reading of several rows. A query for at
+// least busyRead and less than rowsPerRead/2 rows indicates load: no other query starts while it runs, and for
+// gatherPause after it. Queries for fewer or more rows delay no others. It is safe for concurrent use.
 type rowReads struct {
 	rows  Rows
 	reads *deadlines // of the queries
@@ -25,7 +25,7 @@ type rowReads struct {
 
 	mu      sync.Mutex
 	waiting []*rowRead // oldest first
-	running bool       // run
+	running bool       // whether run is running
 }
 
 const (
@@ -51,7 +51,7 @@ func newRowReads(rows Rows, reads *deadlines) *rowReads {
 	return &rowReads{rows: rows, reads: reads, inFlight: make(chan struct{}, rowReadsInFlight)}
 }
 
-// Order is Rows.Order. It waits until ctx is done at most.
+// Order is Rows.Order. It returns when ctx ends at the latest.
 func (r *rowReads) Order(ctx context.Context, id sale.OrderID) (sale.Order, error) {
 	one := &rowRead{id: id, done: make(chan struct{})}
 	r.mu.Lock()

@@ -12,15 +12,15 @@ import (
 	"sluice/internal/metric"
 )
 
-// maxSaleSeries bounds the sales with their own series, because the number of sales is not bounded.
+// maxSaleSeries bounds the number of sales that have their own series, because the number of sales is not bounded.
 const maxSaleSeries = 50
 
 // states lists the states of a sale.
 var states = []sale.State{sale.StateScheduled, sale.StateOpen, sale.StatePaused, sale.StateSoldOut, sale.StateClosed}
 
-// SaleGauges exports the sales of the last call of Set: sluice_sales by state; and sluice_sale_stock_units,
-// sluice_sale_left_units and sluice_sale_accepted_orders of the 50 sales that opened last and are neither scheduled nor
-// closed. They are safe for concurrent use.
+// SaleGauges exports gauges of the sales that were passed to the last call of Set. sluice_sales counts them by state.
+// sluice_sale_stock_units, sluice_sale_left_units and sluice_sale_accepted_orders have a series for each of the 50
+// sales that opened last and are neither scheduled nor closed. SaleGauges is safe for concurrent use.
 type SaleGauges struct {
 	sales, stock, left, accepted *prometheus.Desc
 

@@ -11,7 +11,7 @@ import (
 const (
 	// maxEdgeStreams bounds the edges that listen, because each occupies a connection.
 	maxEdgeStreams = 256
-	// edgeHeartbeat is how long the stream of an edge may be silent. An edge reconnects after two of them.
+	// edgeHeartbeat is how long the stream of an edge may be silent. An edge reconnects after two missed heartbeats.
 	edgeHeartbeat = 5 * time.Second
 )
 

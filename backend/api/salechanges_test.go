@@ -106,7 +106,7 @@ func TestStreamsReportAnOpeningWithoutANotification(t *testing.T) {
 	}
 }
 
-// edges opens the stream of an edge; next returns its next line that is not empty.
+// edge opens the stream of an edge. next returns the next line of it that is not empty.
 func (s *site) edge() (next func() string, disconnect func()) {
 	s.T.Helper()
 	lines, disconnect := s.stream("/.sluice/signals")

@@ -97,7 +97,7 @@ func TestStreamsOfOneSaleShareReads(t *testing.T) {
 	w.do(func() { before = w.views })
 	testenv.Eventually(t, time.Minute, "five reads",
 		func() bool { w.do(func() { reads = w.views - before }); return reads >= 5 })
-	// one may have been due already, and one may be in progress
+	// At the start, one read may be due and another one in progress.
 	if most := int(time.Since(start)/s.handlers.feeds.interval) + 2; reads > most {
 		t.Errorf("%d reads, want %d at most", reads, most)
 	}
@@ -170,7 +170,7 @@ func TestDisconnectFreesAStream(t *testing.T) {
 	}
 }
 
-// The first heartbeat after a disconnect ends a stream: its write would succeed, and so might the next one.
+// The first heartbeat after a disconnect ends a stream, although its write would succeed.
 func TestHeartbeatEndsTheStreamOfADisconnectedClient(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newWorld().config(t))

@@ -14,7 +14,7 @@ import (
 // saleFeeds watches sales for the event streams. One loop per watched sale reads it every second, after a change
 // notification, and when it opens. It is safe for concurrent use.
 type saleFeeds struct {
-	stock    Stock // not coalesced: a read that is in progress may be older than the notification
+	stock    Stock // not coalesced, because a read that is already in progress may have begun before the notification
 	changes  *salechange.Hub
 	max      int
 	interval time.Duration

@@ -10,7 +10,7 @@ import (
 	"sluice/internal/problem"
 )
 
-// errLimited lacks the headers, which limit adds.
+// errLimited is the problem without its headers, which limit adds.
 var errLimited = rateLimited(userPolicy, "Too many purchase requests. Please slow down.")
 
 // rateLimited returns the problem for a violated policy.

@@ -22,8 +22,8 @@ type orderWaiters struct {
 	checking atomic.Bool     // a check for dead letters is in progress
 
 	mu      sync.Mutex
-	byOrder map[sale.OrderID]*awaitedOrder // that are not final
-	waiters int                            // of these orders
+	byOrder map[sale.OrderID]*awaitedOrder // those that are not final
+	waiters int                            // of all orders in byOrder
 	running bool
 }
 
@@ -82,7 +82,7 @@ func (w *orderWaiters) enter(id sale.OrderID) *awaitedOrder {
 	return a
 }
 
-// leave removes a waiter, unless the order has become final.
+// leave removes a waiter. It does nothing if the order is final, because notify has then removed its waiters.
 func (w *orderWaiters) leave(a *awaitedOrder) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
