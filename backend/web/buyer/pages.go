@@ -56,8 +56,8 @@ type Pages struct {
 	templates *htmltemplate.Template
 	texts     map[Lang]texts
 	assets    page.Assets
-	script    string // URL of that of a sale's page
-	reload    string // URL of that of a page that is not ready
+	script    string // URL of the script of a sale's page
+	reload    string // URL of the script of NotReady
 	icon      string // URL
 	style     htmltemplate.CSS
 	policy    string // ends with the sources of images
@@ -102,9 +102,9 @@ func New(cfg Config) (*Pages, error) {
 // Asset returns a file by the last part of its URL, /assets/{name}.
 func (p *Pages) Asset(name string) (page.Asset, bool) { return p.assets.Find(name) }
 
-// contentPolicy allows the page's own script only: no inline scripts, frames on the sites of the ancestors only, and no
-// other host except that of a sale's picture. The style is inlined, so that the first paint needs one round trip, and
-// allowed by its hash.
+// contentPolicy returns the Content-Security-Policy of all pages, to which headers adds the host of a sale's picture.
+// It allows the page's own script, and no inline script and no other host. Only the ancestors may show the page in a
+// frame. The style is inlined, so that the first paint needs one round trip, and allowed by its hash.
 func contentPolicy(style string, ancestors []string) string {
 	frames := "'none'"
 	if len(ancestors) > 0 {

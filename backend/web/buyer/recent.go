@@ -46,6 +46,6 @@ func (r *recentPages) get(now time.Time, key pageKey, render func() (page.Page, 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pages[key] = rendered // in the map of its second
+	pages[key] = rendered // into the map from before the rendering; get may have replaced it since
 	return rendered, nil
 }

@@ -17,8 +17,8 @@ const (
 	Heartbeat = 15 * time.Second
 	// pollInstead is the Retry-After for a rejected stream of a browser. The browser polls until then.
 	pollInstead = 30 * time.Second
-	// reconnect is the minimum time before a browser opens a stream again. It is spread, because a restart ends all
-	// streams together.
+	// reconnect is the minimum time before a browser opens a stream again. A random time is added, because a restart ends
+	// all streams together.
 	reconnect = 2 * time.Second
 )
 
@@ -37,7 +37,8 @@ type EventStream struct {
 
 // SendEvents answers with an event stream. run writes it after the handler has returned, and the stream ends when run
 // returns. A panic in run ends this stream alone. heartbeat is the longest time that the stream is silent. release is
-// called once: when the stream has ended, or immediately if there is none, after HEAD and while the server drains.
+// called once: when the stream has ended, or immediately for a request without a stream, which is a HEAD request or one
+// that is rejected because the server drains.
 func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, release func(), run func(*EventStream)) error {
 	ctx := c.Context()
 	if s.draining() {
@@ -62,7 +63,7 @@ func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, release func(
 	s.streams.Store(e, nil)
 	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer func() {
-			if v := recover(); v != nil { // outside of every handler, where it would end the process
+			if v := recover(); v != nil { // a panic here is outside of Handle and would end the process
 				s.Log().Error("panic in an event stream", "panic", v)
 			}
 		}()
@@ -73,7 +74,7 @@ func (s *Server) SendEvents(c *fiber.Ctx, heartbeat time.Duration, release func(
 		defer beats.Stop()
 		e.Beats, e.out = beats.C, w
 		run(e)
-		_ = e.Flush() // also for the end of the response, which fasthttp writes
+		_ = e.Flush() // also sets the write deadline for the end of the response, which fasthttp writes
 	})
 	return nil
 }
@@ -107,8 +108,8 @@ func (e *EventStream) Event(id, name string, data []byte) {
 	e.pending.WriteString("\n\n")
 }
 
-// Beat writes a comment, which clients ignore. It returns false if the client has disconnected: a write would succeed,
-// and the next one might.
+// Beat writes a comment, which clients ignore. It returns false if the client has disconnected. It checks that itself,
+// because the first writes after a disconnect can succeed.
 func (e *EventStream) Beat() bool {
 	if peerClosed(e.conn) {
 		return false

@@ -31,8 +31,8 @@ func (d deadlines) SetWriteDeadline(at time.Time) error {
 	return d.TCPConn.SetWriteDeadline(at)
 }
 
-// A deadline of an earlier write has passed when a stream was silent for a while. Events that exceed the buffer of
-// fasthttp are not written before the next deadline.
+// When a stream was silent for a while, the write deadline of its last write has passed. fasthttp must therefore not
+// write events that exceed its buffer before Flush sets a new deadline.
 func TestEventsAreWrittenWithinADeadlineOfTheirOwn(t *testing.T) {
 	var set atomic.Int64
 	var written bytes.Buffer

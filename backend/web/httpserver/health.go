@@ -23,13 +23,13 @@ type Check struct {
 	Detail func(err error) string
 }
 
-// Degraded is the error of a Probe for a dependency that can be used in part. The process is ready.
+// Degraded is the error of a Probe for a dependency of which some shards cannot be used. The process counts as ready.
 type Degraded struct{ Shards []int } // that cannot be used
 
 func (d *Degraded) Error() string { return "down: " + plural.Named("shard", d.Shards) }
 
-// failure describes an error of Probe, or the end of ctx before Probe has returned; "" for no error. It returns the
-// shards that cannot be used, if there are others.
+// failure calls Probe. detail describes an error of Probe, or the end of ctx before Probe has returned. It is "" for no
+// error and for a *Degraded, whose shards are unavailable.
 func (c Check) failure(ctx context.Context) (detail string, unavailable []int) {
 	result := make(chan error, 1)
 	go func() { result <- c.Probe(ctx) }()

@@ -19,8 +19,8 @@ import (
 	"sluice/internal/strictjson"
 )
 
-// Object is the JSON object of a request body. Its methods take one field each and collect errors. Take each field at
-// most once, call RejectUnknown, then Err.
+// Object is the JSON object of a request body. Its methods take one field each: they remove it and return its value, or
+// record why it is rejected. Take each field at most once, call RejectUnknown, then Err.
 type Object struct {
 	path   string // prefix of field names in errors: "" or "price."
 	fields map[string]any
@@ -256,7 +256,7 @@ func (o *Object) Duration(name string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// Child takes an object, which collects errors in o. An absent field is an empty object.
+// Child takes an object. Errors of its fields are recorded in o. An absent field is an empty object.
 func (o *Object) Child(name string) *Object {
 	fields, _ := takeAs[map[string]any](o, name, "must be an object")
 	return &Object{path: o.path + name + ".", fields: fields, bad: o.bad}

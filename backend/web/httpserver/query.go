@@ -25,7 +25,7 @@ func NewQuery(c *fiber.Ctx) *Query {
 	return &Query{Object{fields: parameters, bad: new(sale.InvalidError)}}
 }
 
-// End is Err after the last parameter was taken: it also rejects those that were not taken.
+// End is called after the last parameter was taken. It rejects all parameters that were not taken, and returns Err.
 func (q *Query) End() error {
 	q.rejectUnknown("parameter")
 	return q.Err()

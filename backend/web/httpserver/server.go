@@ -30,14 +30,14 @@ type Server struct {
 	fiber  *fiber.App
 	routes []Route
 
-	outages   *rate.Limiter // of log lines
-	unmatched *routeCount   // requests for no route
+	outages   *rate.Limiter // limits log lines about outages
+	unmatched *routeCount   // requests that match no route
 	malformed *routeCount   // requests that are not valid HTTP
 
 	serving context.Context    // ends when the drain begins
 	drain   context.CancelFunc // ends serving
 	streams sync.Map           // of *EventStream
-	sweeps  *rate.Limiter      // of the streams, for clients that have disconnected
+	sweeps  *rate.Limiter      // limits the searches for streams of disconnected clients
 }
 
 // Route is one route in Fiber's notation.
@@ -173,7 +173,7 @@ func (s *Server) Finish() {
 	server, routed := s.fiber.Server(), s.fiber.Handler()
 	server.Handler = func(ctx *fasthttp.RequestCtx) {
 		defer func() {
-			if s.draining() { // also after the drain: a connection may send its first request then
+			if s.draining() { // also after Serve has returned: an open connection may send its first request then
 				ctx.SetConnectionClose()
 			}
 		}()
