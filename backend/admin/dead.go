@@ -44,7 +44,7 @@ func NewDeadLetters(cfg Config) *DeadLetters {
 	return &DeadLetters{cfg.Store, cfg.Stock, cfg.Shards, keyspace.Space{Shards: len(cfg.Shards)}, cfg.Refillers}
 }
 
-// findOrder is find, and returns a *store.RefusedError if the dead letter found does not have the message of the order.
+// findOrder is find. It returns a *store.RefusedError if the dead letter does not contain the message of the order.
 func (s *DeadLetters) findOrder(ctx context.Context, id sale.OrderID) (int, queue.DeadLetter, error) {
 	number, letter, err := s.find(ctx, id)
 	if err == nil && letter.Message.ID != id {
@@ -56,8 +56,8 @@ func (s *DeadLetters) findOrder(ctx context.Context, id sale.OrderID) (int, queu
 // Retry puts a dead order back on the queue without its failures, and returns sale.StatusQueued. It may be repeated: if
 // an earlier call has requeued the order, it returns the status of its row, or sale.StatusQueued before it is a row.
 // Errors: sale.ErrNotFound; a *store.RefusedError if the order is being cancelled, if no unit or no slot of its buyer
-// is left for it, if its dead letter is unreadable, or if its sale is archived, also if that happened after an earlier
-// call; or one that wraps sale.ErrUnavailable.
+// is left for it, if its dead letter is unreadable, or if its sale is archived, also if it was archived after an
+// earlier call; or one that wraps sale.ErrUnavailable.
 func (s *DeadLetters) Retry(ctx context.Context, id sale.OrderID) (sale.Status, error) {
 	number, letter, err := s.findOrder(ctx, id)
 	if errors.Is(err, sale.ErrNotFound) {
@@ -113,10 +113,11 @@ func (s *DeadLetters) requeue(ctx context.Context, shard Shard, o sale.Order) er
 	return err
 }
 
-// retriedBefore returns the status of an order without a dead letter that an earlier or concurrent Retry requeued. It
-// returns notFound if the log has no retry, or shows that the dead letter was cancelled or dropped: that entry is
-// written before the dead letter is removed and is final, whatever retries were logged before or after it. If the order
-// was requeued, became a row and was then cancelled, the entry is that of the row and does not count.
+// retriedBefore returns the status of an order that has no dead letter because an earlier or concurrent Retry requeued
+// it. It returns notFound if the log has no retry of the order, or has an entry that the dead letter was cancelled or
+// dropped. Such an entry is written before the dead letter is removed, so it is final, even if a retry was logged after
+// it. An order that was requeued can become a row, and the row can be cancelled. The entry of that cancellation has the
+// same action and does not count.
 func (s *DeadLetters) retriedBefore(ctx context.Context, id sale.OrderID, notFound error) (sale.Status, error) {
 	retry, err := s.store.LastLog(ctx, id.String(), store.RetriedDead)
 	if errors.Is(err, sale.ErrNotFound) {
@@ -259,9 +260,9 @@ func (s *DeadLetters) cancelledBefore(ctx context.Context, id sale.OrderID, notF
 	return Cancelled{Order: row.Order, UnitReturned: returned}, nil
 }
 
-// load loads the home segment of an order into Redis, if it is missing, before the order's unit is returned. Otherwise
-// a concurrent load may count the unit as taken, and the unit is lost. Other segments of the sale are not needed. The
-// units of an archived sale are not returned.
+// load loads the home segment of an order into Redis, if it is missing, before the order's unit is returned. If another
+// process loaded the segment during the return, it could count the unit as taken, and the unit would be lost. Other
+// segments of the sale are not needed. The units of an archived sale are not returned.
 func (s *DeadLetters) load(ctx context.Context, o sale.Order) error {
 	found, _, err := s.store.Sale(ctx, o.SaleID)
 	if errors.Is(err, sale.ErrNotFound) {

@@ -38,7 +38,7 @@ func (s *DeadLetters) List(ctx context.Context, q queue.DeadQuery) (page DeadPag
 	limit := q.Limit
 	shards := s.shardsOf(ctx, q.SaleID)
 	down := &UnavailableError{}
-	var responds []error // of all shards, if one is down
+	var responds []error // by shard, read when the first one is found to be down; nil error: the shard responds
 	for i, shard := range shards {
 		switch {
 		case shard < from:
@@ -97,7 +97,7 @@ func (s *DeadLetters) shardsOf(ctx context.Context, saleID string) (shards []int
 	return shards
 }
 
-// rawProbe is a key of no dead letter.
+// rawProbe is a key that no dead letter has.
 const rawProbe = "raw:"
 
 // cursor encodes a position in the dead letters of all shards: the shard's number, a tilde, and the shard's own cursor.
@@ -123,7 +123,7 @@ func (s *DeadLetters) Find(ctx context.Context, id sale.OrderID) (queue.DeadLett
 
 // find returns a dead letter and the number of its shard: the shard that allocated the id, or another one for a message
 // that was put on its queue by hand. If none has it, the error wraps sale.ErrNotFound, or is an *UnavailableError if
-// the first shard could not be read.
+// the shard that allocated the id could not be read.
 func (s *DeadLetters) find(ctx context.Context, id sale.OrderID) (int, queue.DeadLetter, error) {
 	home := int(s.space.ShardOfOrder(id))
 	letter, missing := s.shards[home].DeadLetter(ctx, id)

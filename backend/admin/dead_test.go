@@ -213,8 +213,8 @@ func TestCancelOfACancelledRowReturnsNoUnitBeforeRedisHasIt(t *testing.T) {
 	}
 }
 
-// Redis lost the sale and kept the dead letter: the load counts the dead order as holding its unit, and the cancel
-// returns it.
+// Redis lost the sale and kept the dead letter. Cancel loads the sale, which counts the unit of the dead order as
+// taken, and then returns the unit.
 func TestCancelLoadsASaleThatRedisLost(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
@@ -229,8 +229,8 @@ func TestCancelLoadsASaleThatRedisLost(t *testing.T) {
 	w.wantTotals("s", 5, 0)
 }
 
-// Another process is loading the sale, and has counted the dead order as holding its unit, while the order is
-// cancelled.
+// A dead order is cancelled while another process loads the sale and has already counted the unit of the order as
+// taken.
 func TestCancelDuringAConcurrentLoad(t *testing.T) {
 	w := newWorld(t)
 	s := w.create("s", 5).Sale
@@ -250,7 +250,7 @@ func TestRetryRequeuesTheOrder(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
 	dead := w.makeDead("s", "bob")
-	for range 2 { // the second repeats it before a worker has the order
+	for range 2 { // the repetition comes before a worker has leased the order
 		if is, err := w.dead.Retry(w.ctx, dead.ID); is != sale.StatusQueued || err != nil {
 			t.Fatalf("the order is %s, %v", is, err)
 		}
@@ -589,7 +589,8 @@ func TestOneOfConcurrentRetryAndCancelsSucceeds(t *testing.T) {
 	}
 }
 
-// Nothing is logged or changed, as the order that such a dead letter belongs to is unknown.
+// A dead letter without a readable message belongs to an unknown order. A retry or cancellation logs and changes
+// nothing.
 func TestUnreadableDeadLetterIsNotSettled(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)
@@ -665,7 +666,7 @@ func TestDeadPagesOverAllShards(t *testing.T) {
 		page.Letters[0].Reason != "card stolen" {
 		t.Fatalf("of one sale: %+v, %v", page, err)
 	}
-	for _, id := range []string{"a", "b", "c", "d", "e"} { // all shards were searched while Redis did not hold the sale
+	for _, id := range []string{"a", "b", "c", "d", "e"} { // the cursor is from when Redis did not hold the sale and List searched all shards
 		page, err := w.dead.List(w.ctx, queue.DeadQuery{SaleID: id, After: "0~"})
 		if err != nil || len(page.Letters) != 2 || page.Next != "" {
 			t.Errorf("of sale %s, after the cursor of another shard: %+v, %v", id, page, err)
@@ -707,7 +708,8 @@ func TestDropRemovesOnlyEntriesThatAreNotMessages(t *testing.T) {
 	}
 }
 
-// Redis was rebuilt between the dead letter and its row: the cancel checks again whether the dead letter exists.
+// Redis is rebuilt after Cancel has read the dead letter and before it writes the row. The call fails, and a repeated
+// call checks again whether the dead letter exists.
 func TestCancelDuringARebuildIsRepeated(t *testing.T) {
 	w := newWorld(t)
 	w.create("s", 5)

@@ -147,7 +147,7 @@ func TestDeadOrderThatCannotBeARowIsDropped(t *testing.T) {
 		if d := w.buy(fault, "eve"); d.Outcome != sale.Accepted {
 			t.Errorf("its buyer got %s", d.Outcome)
 		}
-		// cannot be written: exclude it
+		// SQL refuses the order of eve, so it must not stay in the queue.
 		if _, _, err := queuetest.Take(w.ctx, w.queues[space.ShardOf(fault)], 10, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestDeadOrderWithTheIDOfAnotherIsDropped(t *testing.T) {
 				id = w.buy("s", "bob").OrderID
 				w.drain()
 				w.forge(sale.Order{ID: id, SaleID: "s", Buyer: "eve", Slot: 1, Serial: 1})
-			} else { // it took a unit, and another order already has its id
+			} else { // the dead order has a unit, and its id belongs to the row of another order
 				id = w.makeDead("s", "eve").ID
 				other := store.DeadOrder{Order: sale.Order{ID: id, SaleID: "t", Buyer: "bob", Slot: 1, Serial: 1}, Unbacked: true}
 				if _, err := w.store.CancelDead(w.ctx, other); err != nil {

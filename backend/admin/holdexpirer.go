@@ -24,7 +24,7 @@ const (
 	returnBatches = 20
 	// leftoverAge is how old a cancelled order is before a process other than the one that cancelled it returns its unit.
 	leftoverAge = 2 * time.Second
-	// confirmEvery is the number of successful calls of RunOnce from one pass over unconfirmed returns to the next.
+	// confirmEvery is the number of successful calls of RunOnce after which confirmReturns is due again.
 	confirmEvery = 60
 )
 
@@ -116,8 +116,8 @@ func (h *HoldExpirer) returnLeftovers(ctx context.Context, down downShards) erro
 type downShards map[keyspace.Shard]bool
 
 // returnUnits returns the units of cancelled orders to Redis, marks their rows and counts them. It skips the orders of
-// shards that are down, adds shards to down, and skips a sale that Redis does not hold, with an error: the reconcile
-// loop loads it.
+// shards that are down, and adds shards to down. It also skips a sale that Redis does not hold and returns an error for
+// it. The reconcile loop loads such a sale, and a later call returns its units.
 func returnUnits(
 	ctx context.Context, db Store, stock Stock, counters *Counters, down downShards, orders []sale.Order,
 ) (returned int, err error) {
@@ -161,8 +161,8 @@ func returnUnits(
 	return returned, errors.Join(failures...)
 }
 
-// returnUnitsOf is returnUnits for orders of one part of a sale. After an error the next call finds in Redis the units
-// that were returned.
+// returnUnitsOf is returnUnits for orders of one part of a sale. It may be repeated after an error: Redis keeps the
+// numbers of returns until ConfirmReturns, and frees no unit a second time.
 func returnUnitsOf(
 	ctx context.Context, db Store, stock Stock, part spread.Part, orders []sale.Order,
 ) (returned int, err error) {

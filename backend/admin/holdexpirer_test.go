@@ -321,7 +321,7 @@ func TestSeveralExpirersReturnEachUnitOnce(t *testing.T) {
 		r.age = 0
 		go func() {
 			err := r.RunOnce(w.ctx)
-			// SQLite has one writer; on a slow machine a process retries at its next run
+			// SQLite has one writer, so on a slow machine a run can time out. The next one retries.
 			for errors.Is(err, sale.ErrUnavailable) {
 				err = r.RunOnce(w.ctx)
 			}
@@ -372,7 +372,7 @@ func TestOneOfConcurrentCancelAndPaymentSucceeds(t *testing.T) {
 			}
 		}
 		cancel := func() { _, cancelErr = plain.CancelOrder(w.ctx, o.ID) }
-		first, second := pay, cancel // which of them is likely to succeed
+		first, second := pay, cancel // the first one is likely to succeed
 		if i%2 == 1 {
 			first, second = second, first
 		}

@@ -31,7 +31,7 @@ func (s *Service) Order(ctx context.Context, id sale.OrderID) (OrderDetails, err
 }
 
 // CancelOrder cancels an unpaid order row and returns its unit. Repeating the call changes nothing. If Redis does not
-// answer, the order is cancelled all the same; the result has Returning set, and a HoldExpirer returns the unit
+// answer, the order is cancelled nevertheless; the result has Returning set, and a HoldExpirer returns the unit
 // later. Errors: sale.ErrNotFound if the order is not a row; a *store.RefusedError if it is paid or its sale is
 // archived; or one that wraps sale.ErrUnavailable, after which the call may be repeated.
 func (s *Service) CancelOrder(ctx context.Context, id sale.OrderID) (OrderDetails, error) {

@@ -198,8 +198,9 @@ func (s *Service) cancelAllDead(ctx context.Context, id string) error {
 	}
 }
 
-// sweepRehearsals removes rehearsals that closed more than rehearsalRetention ago, and data in Redis of rehearsals
-// that SQL does not have, and of archived sales, also if they are suspended. The next sweep retries what fails.
+// sweepRehearsals removes rehearsals that closed more than rehearsalRetention ago. It also removes from Redis the data
+// of rehearsals that SQL does not have and of archived sales, even if a rebuild has suspended them. The next sweep
+// retries what fails.
 func (s *Service) sweepRehearsals(ctx context.Context) {
 	// Redis is read before SQL. SQL stores a new rehearsal first, so a rehearsal that SQL lacks was deleted.
 	stored := make([][]string, len(s.dead.shards)) // by shard
@@ -225,7 +226,7 @@ func (s *Service) sweepRehearsals(ctx context.Context) {
 	}
 	for shard, ids := range stored {
 		for _, id := range ids {
-			if sale.IsRehearsal(id) && !inSQL[id] || s.Archived(id) { // archived: loaded by a process that lags
+			if sale.IsRehearsal(id) && !inSQL[id] || s.Archived(id) { // an archived sale was loaded by a slow process
 				_ = s.stock.RemoveFrom(ctx, keyspace.Shard(shard), id)
 			}
 		}

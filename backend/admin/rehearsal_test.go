@@ -191,8 +191,8 @@ func TestConcurrentRemovalsOfARehearsalLeaveNothing(t *testing.T) {
 	w.wantNothingOf(id)
 }
 
-// buyRehearsed runs try once for each call of a store, with a fault at that call, on a rehearsal with a row and a dead
-// order.
+// buyRehearsed creates rehearsals, each with a row and a dead order, and runs try on one for each call of a store, with
+// a fault at that call.
 func (w *world) buyRehearsed(t *testing.T, try func(id string)) {
 	t.Helper()
 	w.each(func(string) {

@@ -221,7 +221,7 @@ func TestChangeIsAppliedAfterAnyCrash(t *testing.T) {
 				*w.faults = f
 				_, err := change(id)
 				var pending *PendingError
-				if w.faults.what != "" && w.faults.what != "View" { // a failed view is omitted from the result
+				if w.faults.what != "" && w.faults.what != "View" { // an error of View is not returned; the result has no Live
 					if !errors.Is(err, sale.ErrUnavailable) {
 						t.Errorf("the fault was hidden: %v", err)
 					}
@@ -353,7 +353,7 @@ func TestReconcileReadsVersionsInBatches(t *testing.T) {
 		change func() error
 		calls  int64
 	}{
-		// their rows are read one by one, and each is updated at the end
+		// The rows of each sale are read in a statement of their own, and each sale is updated after the load.
 		{"all are missing", func() error { return nil }, 2*shards + 2*40},
 		{"nothing has changed", func() error { return nil }, shards},
 		{"one has changed", func() error { _, err := w.store.Restock(w.ctx, "s7", 3, ""); return err }, shards + 1},

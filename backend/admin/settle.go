@@ -19,8 +19,8 @@ const (
 	CancelDead Verb = "cancel"
 )
 
-// Settlement is one page of dead orders to settle. Dead letters with another key than an order id never match; Drop
-// removes them one by one.
+// Settlement is one page of dead orders to settle. A dead letter whose key is not an order id never matches; Drop
+// removes such dead letters one by one.
 type Settlement struct {
 	queue.DeadQuery // Limit bounds the orders of the page; 0: 100
 	Verb            Verb

@@ -22,7 +22,8 @@ func inShards[T any](byShard map[keyspace.Shard][]T, do func(shard keyspace.Shar
 	})...)
 }
 
-// untilDown calls do for each item of a shard, until an error concerns the remaining ones as well: down.
+// untilDown calls do for each item of a shard. After an error that concerns the remaining items as well, it skips them
+// and returns down as true.
 func untilDown[T any](items []T, do func(T) error) (down bool, err error) {
 	var failures []error
 	for _, item := range items {

@@ -201,7 +201,7 @@ func (w *world) wantNoDeadLetter(id sale.OrderID) {
 	}
 }
 
-// faults fails one call of the service, either before it takes effect or after it (the response is lost).
+// faults makes one call of a store fail, either before the call takes effect or after it, as if the response was lost.
 type faults struct {
 	at    int64 // 1 is the next call; 0 never
 	after bool

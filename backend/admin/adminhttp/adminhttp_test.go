@@ -211,7 +211,7 @@ func TestInvalidRequestsAre400(t *testing.T) {
 	}
 }
 
-// The problem of an absent field does not describe the values of the field.
+// The problem of an absent field states only that the field must be set, and not which values it accepts.
 func TestAbsentFieldsMustBeSet(t *testing.T) {
 	s := newFakeService().serve(t)
 	for _, row := range []struct{ path, body, fields string }{
@@ -307,7 +307,7 @@ func TestErrorsBecomeDocumentedProblems(t *testing.T) {
 	}
 }
 
-// The 404 of a thing that does not exist differs from that of a path that does not exist.
+// The 404 for an unknown id has another detail than the 404 for an unknown path.
 func TestMissingThingsAreNamed(t *testing.T) {
 	d := newFakeService()
 	d.err = fmt.Errorf("wrapped: %w", sale.ErrNotFound)

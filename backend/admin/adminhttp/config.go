@@ -125,8 +125,9 @@ var (
 	errNoDelivery   = httpserver.NewProblem(problem.NotFound, "There is no such delivery.")
 )
 
-// orMissing returns err, or missing in place of a sale.ErrNotFound, unless err also wraps sale.ErrUnavailable: after an
-// admin.PendingError the change is stored, whatever its cause is.
+// orMissing returns missing in place of an err that wraps sale.ErrNotFound, unless err also wraps sale.ErrUnavailable:
+// an *admin.PendingError means that the change is stored, even if its cause wraps sale.ErrNotFound. It returns any
+// other err unchanged.
 func orMissing(err error, missing *httpserver.Problem) error {
 	if errors.Is(err, sale.ErrNotFound) && !errors.Is(err, sale.ErrUnavailable) {
 		return missing

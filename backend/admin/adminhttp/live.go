@@ -66,7 +66,7 @@ func (h *handlers) sendLive(e *httpserver.EventStream, since int64, signedIn fun
 		if n := len(body.Samples); n > 0 {
 			since = body.Samples[n-1].At
 			data, err := json.Marshal(body)
-			if err != nil { // NaN, which no counter is
+			if err != nil { // cannot happen: JSON rejects only NaN and infinity, which no value is
 				return
 			}
 			e.Event("", "live", data)

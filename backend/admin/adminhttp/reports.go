@@ -21,8 +21,8 @@ var (
 	errBadReport = httpserver.NewProblem(problem.BadRequest, "The body is not a report of sluice rehearse as JSON.")
 )
 
-// reportPolicy is the Content-Security-Policy of a report's page, which contains text of the command: it allows no
-// scripts and gives the page an opaque origin.
+// reportPolicy is the Content-Security-Policy of a report's page. The page contains text that the client has sent, so
+// the policy allows no scripts and gives the page an opaque origin.
 const reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; " +
 	"frame-ancestors 'none'; sandbox"
 

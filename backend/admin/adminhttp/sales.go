@@ -108,10 +108,10 @@ func readSale(r *request) (sale.Sale, error) {
 	s.Details = readDetails(body)
 	s.Stock, _ = body.Integer("stock")
 	if n, ok := body.Integer("per_buyer"); ok {
-		s.PerBuyer = int(min(max(n, 0), sale.MaxPerBuyer+1)) // out of range stays out of range
+		s.PerBuyer = int(min(max(n, 0), sale.MaxPerBuyer+1)) // fits int; Validate rejects both bounds
 	}
 	if n, ok := body.Integer("spread"); ok {
-		s.Spread = int(min(max(n, -1), sale.MaxSpread+1)) // out of range stays out of range
+		s.Spread = int(min(max(n, -1), sale.MaxSpread+1)) // fits int; Validate rejects both bounds
 		if n == 0 {
 			s.Spread = -1
 		}

@@ -88,8 +88,8 @@ func New(cfg Config) *Stats {
 	return s
 }
 
-// Collector returns the gauge sluice_livestats_info. It identifies the metrics of this process, so that all backends
-// can have the same URLs.
+// Collector returns the gauge sluice_livestats_info. By its label, this process recognizes its own metrics if its URL
+// is in Config.URLs, so that all backends can have the same URLs.
 func (s *Stats) Collector() prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        infoMetric,

@@ -89,7 +89,7 @@ func (c counters) add(more counters) {
 	}
 }
 
-// since returns the increments since before that are finite. A counter that has decreased was reset to 0.
+// since returns the finite increments of the counters from before to c. A counter that has decreased was reset to 0.
 func (c counters) since(before counters) counters {
 	delta := counters{}
 	for key, n := range c {

@@ -20,7 +20,8 @@ import (
 const Lifetime = 8 * time.Hour
 
 const (
-	// maxText bounds the texts that Verify accepts, in bytes. A name has at most 64, and JSON may escape each as six.
+	// maxText bounds the texts that Verify accepts, in bytes. A name has at most 64 bytes, and JSON may escape each byte
+	// as six.
 	maxText = 1024
 	// maxEnded bounds how many ended sessions a process remembers.
 	maxEnded = 10_000
