@@ -112,8 +112,8 @@ func TestUnreachableRedisIsHandledAsOnError(t *testing.T) {
 func TestRuleOfTheFleetNeedsRedis(t *testing.T) {
 	_, err := New(Config{Shared: shared("127.0.0.1:1"), PolicySource: []byte(
 		`return { rules = { { name = "all", key = "ip", rate = "1r/s", burst = 9, scope = "fleet" } } }`)})
-	const want = `policy.lua: rule "all" has scope = "fleet", which needs a Redis server: set --limit-redis or ` +
-		`SLUICE_LIMIT_REDIS_URL`
+	const want = `policy.lua: rule "all" has scope = "fleet", which needs a Redis server: set ` +
+		`SLUICE_LIMIT_REDIS_URL, or --limit-redis of sluice edge and sluice gateway`
 	if found, ok := errors.AsType[policy.Findings](err); !ok || found.Error() != want {
 		t.Errorf("New returned %v, want %s", err, want)
 	}

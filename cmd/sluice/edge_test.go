@@ -174,8 +174,8 @@ func TestFleetRuleNeedsARedisServer(t *testing.T) {
 	file := write(t, "p.lua", `return { rules = {
 		{ name = "buy", key = "ip", rate = "1r/s", burst = 9, scope = "fleet" },
 	} }`)
-	want := "sluice: " + file + `: rule "buy" has scope = "fleet", which needs a Redis server: set --limit-redis or ` +
-		"SLUICE_LIMIT_REDIS_URL\n"
+	want := "sluice: " + file + `: rule "buy" has scope = "fleet", which needs a Redis server: set ` +
+		"SLUICE_LIMIT_REDIS_URL, or --limit-redis of sluice edge and sluice gateway\n"
 	for _, edge := range []string{"edge -t --root=", "gateway --listen 127.0.0.1:0"} {
 		line := edge + " --upstream 127.0.0.1:1 --policy " + file
 		code, stdout, stderr := call(t, line, envSecret+"="+testSecret)

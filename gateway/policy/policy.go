@@ -93,7 +93,7 @@ func (p *Policy) CheckFleet(name string) error {
 	for _, r := range p.Rules {
 		if r.Fleet {
 			return Findings{{File: name, Message: fmt.Sprintf(`rule %s has scope = "fleet", which needs a Redis server: `+
-				`set --limit-redis or SLUICE_LIMIT_REDIS_URL`, quote(r.Name))}}
+				`set SLUICE_LIMIT_REDIS_URL, or --limit-redis of sluice edge and sluice gateway`, quote(r.Name))}}
 		}
 	}
 	return nil

@@ -62,8 +62,8 @@ function _M.check()
   end
   for _, rule in ipairs(p.rules) do
     if rule.fleet and not os.getenv("SLUICE_LEASE_SOCKET") then
-      error(path .. ': rule "' .. rule.name .. '" has scope = "fleet", which needs a Redis server: set '
-        .. "--limit-redis or SLUICE_LIMIT_REDIS_URL", 0)
+      error(path .. ': rule "' .. rule.name .. '" has scope = "fleet", which needs a Redis server: start '
+        .. "nginx with sluice edge, which has --limit-redis and SLUICE_LIMIT_REDIS_URL", 0)
     end
   end
   return p, path
