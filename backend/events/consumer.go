@@ -45,14 +45,16 @@ type consumerStore interface {
 
 // Config tunes a Consumer. Zero fields take the defaults named here. Every instance of a group should use the same.
 type Config struct {
-	// a new group begins with the events from now on; otherwise with all that are still stored
+	// FromNow makes a new group begin with the events from now on, instead of all that are still stored.
 	FromNow     bool
 	Concurrency int // batches handled concurrently; 2
 	Batch       int // events in a batch, at most; 100
-	// lease of an instance's events, which it renews; after that other instances claim them; 30 s, at least 10 ms
+	// Idle is the lease of an instance's events, which the instance renews. Other instances claim events that were not
+	// renewed for Idle; 30 s, at least 10 ms.
 	Idle          time.Duration
 	MaxDeliveries int // deliveries after which an event that still fails is dead; 5
-	// delay before the second delivery of a failed event, doubled with each further one, at most Idle; 1 s
+	// Backoff is the delay before the second delivery of a failed event. It doubles with each further delivery, up to
+	// Idle; 1 s.
 	Backoff time.Duration
 	Drain   time.Duration     // how long a stop waits for handlers; 10 s
 	Metrics *Counters         // nil: not exported
@@ -87,9 +89,11 @@ type Consumer struct {
 	tidied  time.Time     // when the sweep last removed consumers
 	reading chan struct{} // holds an element while a loop reads, which may wait for events
 
-	mu        sync.Mutex
-	held      map[string]time.Time // by stream id of an event being handled: when it was taken or last renewed
-	uncounted map[string]int64     // by stream id: deliveries before the last one, in which a store was unavailable
+	mu   sync.Mutex
+	held map[string]time.Time // by stream id of an event being handled: when it was taken or last renewed
+	// uncounted has, by stream id, the events whose last delivery does not count because a store was unavailable. The
+	// value is the number of deliveries before that one.
+	uncounted map[string]int64
 }
 
 // New returns a Consumer. It does not connect to Redis. The error is a *sale.InvalidError.
@@ -216,7 +220,7 @@ const maxSweep = 2500 * time.Millisecond
 // tidyEvery is how often an instance removes the consumers of instances that have ended.
 const tidyEvery = time.Minute
 
-// read takes new events and handles them. One loop reads at a time; the next one reads while it handles the events.
+// read takes new events and handles them. One loop reads at a time. While it handles its events, another loop reads.
 func (c *Consumer) read(ctx, work context.Context) (idle bool, err error) {
 	select {
 	case c.reading <- struct{}{}:
@@ -253,8 +257,8 @@ func (c *Consumer) sweep(ctx, work context.Context) (idle bool, err error) {
 		c.process(work, all)
 		return false, nil
 	}
-	// Only one dead letter is leased at a time. While a second one waited for the first, its lease could expire, and an
-	// admin could not drop it.
+	// Only one dead letter is leased at a time. A second one would have to wait for the first: meanwhile its lease could
+	// expire, and an admin could not drop it.
 	letter, err := c.store.LeaseRetry(ctx, c.group, c.cfg.Idle+time.Minute)
 	if err != nil {
 		return false, err

@@ -20,8 +20,8 @@ import (
 	"sluice/test/testenv"
 )
 
-// idle is short enough to wait for. If a machine stalls for longer, the events of a running instance are claimed, so no
-// test may depend on the opposite.
+// idle is short enough to wait for. If the machine stalls for longer, other instances claim the events of a running
+// instance. Tests that use idle must pass nevertheless.
 const idle = 150 * time.Millisecond
 
 func TestInstancesShareAndEachGroupGetsEveryEvent(t *testing.T) {
@@ -108,7 +108,7 @@ func TestOnlyFailingEventsBecomeDeadLettersAndCanBeRetried(t *testing.T) {
 			}
 			return nil
 		}
-		// No claim on a stalled machine: it would add a delivery.
+		// With a long Idle, no event is claimed on a stalled machine. A claim would add a delivery.
 		cfg := events.Config{Batch: 10, Idle: time.Minute, Backoff: 10 * time.Millisecond, MaxDeliveries: 3}
 		w.start(w.consumer(w.client(), "g", s.Handle, cfg).Run)
 		letters := func() []events.DeadLetter {
@@ -227,7 +227,7 @@ func TestOnlyTheEventThatCrashesConsumersBecomesADeadLetter(t *testing.T) {
 		culprit := created(orders)[5]
 		w.drain(w.relay(events.RelayConfig{}))
 		all := newSink()
-		const long = time.Minute // no instance is taken for crashed on a stalled machine
+		const long = time.Minute // so that no running instance counts as crashed on a stalled machine
 		crashes := 0
 		for crashes < 20 {
 			ctx, kill := context.WithCancel(w.Context())
@@ -397,10 +397,11 @@ func TestStopsDuringAnOutageKeepTheRetryOfADeadLetter(t *testing.T) {
 	})
 }
 
-// swept is a store that stops its consumer after a sweep that found no abandoned events: the sweep then leases retries.
+// swept is a store whose LeaseRetry sends to done, and then blocks until the consumer stops. A sweep calls LeaseRetry
+// only if it found no events to claim.
 type swept struct {
 	*events.Store
-	done chan struct{} // receives one for each sweep
+	done chan struct{} // has a value after a sweep
 }
 
 func (s swept) LeaseRetry(ctx context.Context, _ string, _ time.Duration) (*events.DeadLetter, error) {

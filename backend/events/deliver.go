@@ -198,7 +198,7 @@ func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 		defer cancel()
 		err = c.store.ReleaseRetry(stopping, l)
 	case ctx.Err() != nil:
-		return // as after a crash
+		return // the lease expires, as after a crash
 	case err != nil:
 		l.Reason, l.Deliveries = OneLine(err), l.Deliveries+1
 		c.cfg.Metrics.deliver(c.group, "dead", 1)
@@ -208,7 +208,7 @@ func (c *Consumer) rerun(ctx context.Context, l DeadLetter) {
 		err = c.store.RemoveDeadLetter(ctx, c.group, l.EventID)
 	}
 	if err != nil {
-		c.cfg.Log.Warn("the result of a retried dead letter cannot be stored; the letter is retried again once at most",
+		c.cfg.Log.Warn("the result of a retried dead letter cannot be stored; it may be retried once more",
 			"event", l.EventID, "err", err)
 	}
 }

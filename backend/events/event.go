@@ -74,7 +74,7 @@ const maxText = sale.MaxBuyerLen
 func Decode(body string) (Event, error) {
 	var v versioned
 	err := json.Unmarshal([]byte(body), &v)
-	// such an id could not be in an index of a database or in a header
+	// A longer id could not be in an index of a database, and an unprintable one not in a header.
 	if len(v.ID) > maxText || strings.ContainsFunc(v.ID, unprintable) {
 		v.ID = ""
 	}

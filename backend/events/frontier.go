@@ -16,10 +16,10 @@ const (
 	maxGaps = 1000
 )
 
-// A frontier is where the next scan for changes without a position begins: before the first number of the outbox that
-// is missing. So a change that becomes visible late is found together with later changes of its order, if its
-// transaction takes less than gapAge and fewer than gapWidth newer ones get positions meanwhile. The zero value has
-// found nothing. It is not safe for concurrent use.
+// A frontier determines where the next scan for changes without a position begins: before the first number (seq) of the
+// outbox that no scan has found. A change whose transaction commits late is therefore found not later than the next
+// change of the same order. This requires that the transaction takes less than gapAge, and that fewer than gapWidth
+// newer changes get positions meanwhile. The zero value has found nothing. It is not safe for concurrent use.
 type frontier struct {
 	top  int64 // the highest number that was found; 0: none
 	gaps []gap // ascending in both fields
@@ -32,7 +32,7 @@ type gap struct {
 }
 
 // scanned adds the numbers that a scan from the frontier found, ascending, and returns the number after which the next
-// scan begins. Gaps that the scan has passed expire.
+// scan begins. A gap that the scan has passed is removed when gapAge has elapsed since it was noticed.
 func (f *frontier) scanned(numbers []int64, now time.Time) (next int64) {
 	for _, n := range numbers {
 		f.add(n, now)

@@ -81,10 +81,10 @@ func TestFrontierAbandonsOldGaps(t *testing.T) {
 		{45, []int64{506}, 501},
 		{51, []int64{507}, 507},
 		{55, []int64{510, 520}, 507},
-		{86, []int64{511, 512}, 512}, // the scan has passed 508 and 509, and not the rest
+		{86, []int64{511, 512}, 512}, // the scan has passed the gap of 508 and 509, and not that of 513 to 519
 		{87, nil, 520},
-		{100, []int64{20_000, 20_001}, 20_000 - gapWidth - 1}, // most by another process
-		{110, []int64{502}, 0},                                // late: the gaps behind it are dropped
+		{100, []int64{20_000, 20_001}, 20_000 - gapWidth - 1}, // another process assigned most of the positions between
+		{110, []int64{502}, 0},                                // a very late change resets the gaps
 		{111, []int64{20_002}, 0},
 		{142, nil, 20_002},
 	} {

@@ -111,7 +111,8 @@ func (r *Relay) turn(ctx context.Context, retry *loop.Backoff) {
 	}
 }
 
-// rest waits until another step may have work. Afterwards the end of the stream is unknown if Redis has lost events.
+// rest waits until another step may have work. If Redis has lost events meanwhile, it marks the end of the stream as
+// unknown.
 func (r *Relay) rest(ctx context.Context) {
 	switch {
 	case r.full():
@@ -273,8 +274,8 @@ func (r *Relay) pagesOpen(ctx context.Context) (bool, error) {
 	return n > 0, wrap("look for open pages", err)
 }
 
-// checkUnknown rereads the groups that the trim has just created in Redis: one that was removed from SQL meanwhile is
-// destroyed. Deletion waits for the next call.
+// checkUnknown is called after a trim that created missing groups in Redis. It reads the groups from SQL again, and
+// removes from Redis those that were removed from SQL meanwhile. This call of Trim deletes no changes from SQL.
 func (r *Relay) checkUnknown(ctx context.Context, names []any) error {
 	groups, err := r.store.Groups(ctx)
 	if err != nil {

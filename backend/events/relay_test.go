@@ -69,7 +69,7 @@ func TestRelayThatCrashesAtAnyCallMovesEventsOnce(t *testing.T) {
 						break
 					}
 				}
-				if !m.hasCrashed() { // it takes no more calls than this
+				if !m.hasCrashed() { // the relay has made fewer than nth calls
 					if nth < 8 {
 						w.Fatalf("a relay makes only %d calls", nth)
 					}
@@ -92,7 +92,7 @@ func TestConcurrentRelaysMoveEventsOnce(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		length := func() int64 { n, _ := w.raw.XLen(w.Context(), space.Events()).Result(); return n }
-		deadline := time.Now().Add(4 * patience) // four at the same rows, under the race detector, on a busy machine
+		deadline := time.Now().Add(4 * patience) // four relays lock the same rows, under the race detector, on a busy machine
 		for range 4 {                            // none of them waits for its turn
 			r := w.relay(events.RelayConfig{Batch: 3})
 			wg.Go(func() {
@@ -254,8 +254,8 @@ func TestWithoutGroupsTheNewestEventsAreKept(t *testing.T) {
 	})
 }
 
-// Without a group and open pages, a relay does not move what it would delete again. A group of another program, which
-// is in Redis only, counts, also if it is created at the last moment.
+// Without a group and open pages, a relay does not move events that it would soon delete. A group of another program,
+// which is in Redis only, prevents that, even if it is created just before the deletion.
 func TestOldEventsAreDroppedOnlyWithoutGroups(t *testing.T) {
 	inRedis := func(w *world) error {
 		return w.raw.XGroupCreateMkStream(w.Context(), space.Events(), "other", "0").Err()

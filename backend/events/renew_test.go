@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Events that are renewed at a tick are renewed at the next one, even if that is less late. Otherwise one failed
-// renewal would let another instance claim an event that is being handled.
+// Events that are renewed at a tick are also renewed at the next tick, even if the first tick was later than planned.
+// Otherwise another instance could claim an event that is being handled after a single failed renewal.
 func TestEventsAreRenewedAtEveryTick(t *testing.T) {
 	c := &Consumer{cfg: Config{Idle: 40 * time.Second}, held: map[string]time.Time{}}
 	start := time.Now()

@@ -19,8 +19,9 @@ type ScanBound[K any] struct {
 const (
 	// WholeScan is the interval of scans from the beginning: the maximum delay of a row that no other scan finds.
 	WholeScan = 5 * time.Second
-	// LateCommit is how much later than rows with higher keys a row may become visible without this delay, because its
-	// transaction began earlier and committed later. If the key is a time, callers set the bound this much earlier.
+	// LateCommit is the margin of a bound for rows that become visible late, because their transactions began earlier and
+	// committed later than those of rows with higher keys. If the key is a time, callers set the bound earlier by
+	// LateCommit. A row that is later than that waits for a scan from the beginning.
 	LateCommit = time.Second
 )
 

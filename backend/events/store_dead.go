@@ -53,7 +53,7 @@ func (s *Store) AddDeadLetter(ctx context.Context, l DeadLetter) error {
 }
 
 // FailRetry ends a retry that failed: it stores the reason and the deliveries of a dead letter that LeaseRetry has
-// returned. If the lease has expired, and the letter was leased again or no longer exists, nothing changes.
+// returned. If the lease has expired, and the dead letter was leased again or no longer exists, nothing changes.
 func (s *Store) FailRetry(ctx context.Context, l DeadLetter) error {
 	op := fmt.Sprintf("events: fail retry of dead letter %s of group %s", l.EventID, l.Group)
 	_, err := store.UpdateRows(ctx, s.db, op, `UPDATE event_dead_letters SET reason = $3, deliveries = $4, retry = 0,
@@ -62,8 +62,8 @@ func (s *Store) FailRetry(ctx context.Context, l DeadLetter) error {
 	return err
 }
 
-// ReleaseRetry ends the lease of a dead letter that LeaseRetry has returned. The retry stays requested. If the lease is
-// the second one, the letter is like one whose first lease has expired, so the next lease is again the last.
+// ReleaseRetry ends the lease of a dead letter that LeaseRetry has returned. The retry stays requested. If the lease
+// was the second and last one of the request, the dead letter can be leased once more.
 func (s *Store) ReleaseRetry(ctx context.Context, l DeadLetter) error {
 	op := fmt.Sprintf("events: release retry of dead letter %s of group %s", l.EventID, l.Group)
 	_, err := store.UpdateRows(ctx, s.db, op, "UPDATE event_dead_letters SET retry = 1, "+

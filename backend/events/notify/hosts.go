@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// hosts bounds the concurrent requests to each push service, and those to all push services that may hang. It is safe
+// hosts bounds the concurrent requests to each push service. It also bounds those to all suspect push services
+// together. A push service is suspect unless its last request was short and ended at most promptFor ago. hosts is safe
 // for concurrent use.
 type hosts struct {
 	mu      sync.Mutex
@@ -37,8 +38,8 @@ const (
 	// hostBusy is how long messages to a push service do not wait for a slot, after one has waited for hostWait and got
 	// none.
 	hostBusy = 5 * hostWait
-	// hostSpacing is the interval at which messages return to a busy push service. It bounds the statements for a large
-	// backlog.
+	// hostSpacing is the interval at which messages return to a busy push service. It bounds the number of SQL statements
+	// that a large backlog causes.
 	hostSpacing = hostWait / concurrency
 	// perSuspects is the number of concurrent requests to all suspect push services together. Buyers choose the hosts, so
 	// any number of them may hang.

@@ -53,7 +53,7 @@ type Live struct {
 	open   prometheus.Gauge
 	ended  *prometheus.CounterVec
 
-	wanted loop.Wake // a page waits while the stream is not read
+	wanted loop.Wake // woken by a page that waits for the stream to be read
 	marked time.Time // of the last mark; used by Run only
 
 	mu      sync.Mutex
@@ -159,7 +159,7 @@ func (l *Live) since(buyer, after string) (missed []events.Event, known bool) {
 	if after == "" {
 		return nil, false
 	}
-	i := len(l.recent) - 1 // an event may be there twice
+	i := len(l.recent) - 1 // from the end, because an event may be in the list twice
 	for i >= 0 && (l.recent[i].ID != after || l.recent[i].Buyer != buyer) {
 		i--
 	}

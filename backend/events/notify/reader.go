@@ -138,7 +138,7 @@ func (l *Live) mark(ctx context.Context) error {
 	return nil
 }
 
-// read waits for events and passes them to the pages. The first time, it begins to read.
+// read waits for events and passes them to the pages. If the stream is not read yet, it calls begin instead.
 func (l *Live) read(ctx context.Context) error {
 	if err := l.mark(ctx); err != nil {
 		return err

@@ -39,7 +39,7 @@ func (s *Service) attempt(ctx context.Context, v Message) Result {
 			r.Outcome = GivenUp
 		}
 	}
-	if r.Outcome != Expired { // nothing was sent
+	if r.Outcome != Expired { // no attempt was made to send an expired message
 		s.attempts.WithLabelValues(string(r.Outcome)).Inc()
 	}
 	s.cfg.Log.Debug("attempt to send a notification", "event", v.EventID, "attempts", v.Attempts, "outcome", r.Outcome,

@@ -25,13 +25,14 @@ const Group = "web-push"
 const (
 	// sendTimeout bounds one attempt; see also promptTimeout.
 	sendTimeout = 15 * time.Second
-	// concurrency is the number of messages that a process sends concurrently, or that wait for perHost.
+	// concurrency is the number of messages that a process has leased concurrently: those being sent, and those that wait
+	// for a slot of their push service (perHost).
 	concurrency = 1024
 	// perHost is the number of concurrent requests of a process to one push service: the default of outbound.Config. A
 	// request counts until its result is stored, because a crash would repeat it.
 	perHost = 64
-	// hostWait is how long a leased message waits for perHost. Then it is released, so that a push service that hangs
-	// does not occupy the messages to others; see hostBusy.
+	// hostWait is how long a leased message waits for a slot of its push service. Then it is released, so that messages to
+	// a push service that hangs do not prevent those to others from being leased; see hostBusy.
 	hostWait = 2 * time.Second
 	// DefaultHold is the default of Config.Hold.
 	DefaultHold = 2 * sendTimeout

@@ -35,7 +35,8 @@ type Message struct {
 	lease string // unique
 }
 
-// QueuedEvent is an event to be queued for its buyer, and the record of it. Its texts are those of store.Text.
+// QueuedEvent is an event to be queued for its buyer, and its record in the statement. Its texts are results of
+// store.Text.
 type QueuedEvent struct {
 	EventID string `json:"event_id"`
 	Buyer   string `json:"of_buyer"`
@@ -139,8 +140,8 @@ func (s *Store) CountWaiting(ctx context.Context) (int64, error) {
 	return store.ViewRow(ctx, s.db, "notify: count waiting", store.Column[int64], waiting)
 }
 
-// NewCollector returns the gauge sluice_web_push_waiting. sluice_web_push_up is 0, and alone, while the database does
-// not answer.
+// NewCollector returns the gauge sluice_web_push_waiting. While the database does not answer, it exports only
+// sluice_web_push_up, which is 0.
 func NewCollector(db *Store) prometheus.Collector {
 	return metric.Collector{Prefix: "sluice_web_push_", Read: func(ctx context.Context, set metric.SetGauge) error {
 		n, err := db.CountWaiting(ctx)

@@ -96,7 +96,7 @@ func updateSubscription(ctx context.Context, c store.Conn, id int64, o Outcome) 
 	const failures = "UPDATE web_push_subscriptions SET failures = "
 	var err error
 	switch o {
-	case Sent: // since the lease, other messages may have been refused
+	case Sent: // also if there was no failure at the lease: since then, other messages may have been refused
 		_, err = c.Exec(ctx, failures+"0 WHERE id = $1 AND failures > 0", id)
 	case Gone:
 		_, err = c.Exec(ctx, "DELETE FROM web_push_subscriptions WHERE id = $1", id)

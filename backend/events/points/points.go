@@ -17,8 +17,8 @@ import (
 // Group is the name of the consumer group.
 const Group = "points"
 
-// Rule defines the points of an order: Points for each full Per of the currency's minor unit. The zero value gives
-// none.
+// Rule defines the points of an order: Points for every Per of the minor units, such as cents, in its price. An
+// incomplete Per gives none, and the zero value gives none.
 type Rule struct{ Points, Per int64 }
 
 // DefaultRule is a point for each full hundred cents.
@@ -26,7 +26,7 @@ const DefaultRule = "1/100"
 
 const maxRule = 1_000_000
 
-// ParseRule reads "1/100": one point for each full 100 of the minor unit. The error is one line.
+// ParseRule reads a rule such as "1/100": one point for every 100 minor units. The error is one line.
 func ParseRule(text string) (Rule, error) {
 	left, right, _ := strings.Cut(text, "/")
 	n, err := strconv.ParseInt(left, 10, 64)

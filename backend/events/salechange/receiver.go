@@ -35,8 +35,8 @@ type Receiver struct {
 	received *prometheus.CounterVec
 }
 
-// NewReceiver returns a Receiver. It does not connect. client returns a client of the server of a shard. It need not be
-// verified by the guard, because no decision depends on a notification. reg and log may be nil.
+// NewReceiver returns a Receiver. It does not connect. client returns a client of the server of a shard. The guard need
+// not have verified that server, because no decision depends on a notification. reg and log may be nil.
 func NewReceiver(
 	client func(keyspace.Shard) redisconn.Client, space keyspace.Space, hub *Hub, reg prometheus.Registerer,
 	log *slog.Logger,

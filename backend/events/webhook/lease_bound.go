@@ -49,7 +49,8 @@ type dueBound struct {
 	DueMS    int64  `json:"due_ms"`
 }
 
-// dueFrom returns the due_at at which DueEndpoints begins for each endpoint that has a bound.
+// dueFrom returns the due_at at which DueEndpoints begins for each endpoint that has a bound. Once per events.WholeScan
+// it returns none, so that DueEndpoints reads all waiting deliveries.
 func (s *Store) dueFrom() []dueBound {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,7 +33,7 @@ type senderStore interface {
 
 // SenderConfig tunes a Sender. Zero fields take the defaults named here.
 type SenderConfig struct {
-	// how long the deliveries of a crashed sender stay leased; longer than the client's timeout; 20 s
+	// Lease is how long the deliveries of a crashed sender stay leased. It must exceed the client's timeout; 20 s.
 	Lease    time.Duration
 	Poll     time.Duration   // interval at which an idle sender looks for due deliveries; 1 s
 	Drain    time.Duration   // how long a stop waits for responses; 10 s

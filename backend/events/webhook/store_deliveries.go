@@ -47,16 +47,16 @@ type Delivery struct {
 }
 
 // inOrderSequence is the condition for waiting deliveries of table in the sequence of an order, at an endpoint.
-// endpoint_id with an empty text appended matches no index, so that PostgreSQL uses the index by sequence. With an
-// index by endpoint it would read all waiting deliveries of the endpoint for each delivery, which it prefers while it
-// has no statistics of a table that a burst has just filled. Other statements that need few deliveries of an endpoint
+// endpoint_id with an empty text appended matches no index, so that PostgreSQL uses the index by sequence. Otherwise,
+// while it has no statistics of a table that a burst has just filled, it would prefer an index by endpoint, and read
+// all waiting deliveries of the endpoint for each delivery. Other statements that need few deliveries of an endpoint
 // use the same expression.
 func inOrderSequence(table, sequence, endpoint string) string {
 	return table + ".state = 1 AND " + table + ".sequence > 0 AND " + table + ".sequence = " + sequence +
 		" AND " + table + ".endpoint_id || '' = " + endpoint
 }
 
-// NewDelivery is a delivery to be stored, and the record of its row. Its texts are those of store.Text.
+// NewDelivery is a delivery to be stored, and its record in the statement. Its texts are results of store.Text.
 type NewDelivery struct {
 	ID         string `json:"id"`
 	EndpointID string `json:"endpoint_id"`
@@ -222,7 +222,7 @@ func (s *Store) PruneDeliveries(ctx context.Context, keep time.Duration, limit i
 		ended := " AND ended_at < " + d.Ago("$2")
 		err := find("SELECT id FROM webhook_deliveries WHERE state = 2"+ended+" ORDER BY ended_at LIMIT $1"+d.SkipLocked,
 			keep.Milliseconds())
-		if err == nil { // the index of the ids holds the pings together: ` follows the underscore
+		if err == nil { // pings are a range in the index of the ids: the character ` follows _
 			err = find("SELECT id FROM webhook_deliveries WHERE id >= '"+pingPrefix+"' AND id < 'ping`' AND state = 3"+
 				" AND sequence < 0"+ended+" LIMIT $1"+d.SkipLocked, keep.Milliseconds())
 		}

@@ -393,7 +393,7 @@ func TestASuccessAfterManyRejectionsDoesNotEndARequestedDelay(t *testing.T) {
 	})
 }
 
-// A probe holds an endpoint until its result, also if a request of before succeeds meanwhile.
+// A probe holds an endpoint until the result of the probe is recorded, even if an earlier request succeeds meanwhile.
 func TestResultOfAProbeEndsItsHold(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.endpoint(t, "a", false)
