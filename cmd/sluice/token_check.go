@@ -18,6 +18,8 @@ type tokenVerdict struct {
 	User      string     `json:"user,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 	Reason    string     `json:"reason,omitempty"`
+
+	SecretFile string `json:"secret_file,omitempty"` // of a data directory; empty if the environment has the secret
 }
 
 // maxTokenInput bounds the input, in bytes. It exceeds the longest token with text that a user may paste around it.
@@ -52,10 +54,7 @@ is rejected.`,
 			if raw = strings.TrimSpace(raw); len(raw) > 7 && strings.EqualFold(raw[:7], "bearer ") {
 				raw = strings.TrimSpace(raw[7:])
 			}
-			if secretFile != "" {
-				fmt.Fprintf(p.errOut, "the secret is that of %s: %s is not set\n", secretFile, envSecret)
-			}
-			return p.checkToken(cmd.Context(), verifier, raw)
+			return p.checkToken(cmd.Context(), verifier, raw, secretFile)
 		},
 	}
 	f := p.flags(c)
@@ -77,13 +76,14 @@ is rejected.`,
 	return c
 }
 
-func (p *program) checkToken(ctx context.Context, keys *token.Keys, raw string) error {
+// checkToken verifies a token. secretFile is the file with the secret, or "".
+func (p *program) checkToken(ctx context.Context, keys *token.Keys, raw, secretFile string) error {
 	if err := keys.Await(ctx, p.logger()); err != nil {
 		return orInterrupted(ctx, err)
 	}
 	set := keys.Set()
 	err := set.Explain(raw)
-	var result tokenVerdict
+	result := tokenVerdict{SecretFile: secretFile}
 	if err != nil {
 		result.Reason = err.Error()
 	} else {
@@ -92,7 +92,11 @@ func (p *program) checkToken(ctx context.Context, keys *token.Keys, raw string) 
 			return err // the token has expired since Explain accepted it
 		}
 		expires = expires.UTC().Truncate(time.Second)
-		result = tokenVerdict{Valid: true, User: user, ExpiresAt: &expires}
+		result.Valid, result.User, result.ExpiresAt = true, user, &expires
+	}
+	source := ""
+	if secretFile != "" {
+		source = fmt.Sprintf(" (%s is not set; the secret is that of %s)", envSecret, secretFile)
 	}
 	err = p.show(result, func(w io.Writer) {
 		if !result.Valid {
@@ -102,11 +106,11 @@ func (p *program) checkToken(ctx context.Context, keys *token.Keys, raw string) 
 		if result.ExpiresAt.Year() == 9999 { // the latest time that a Set returns
 			hint = " or later: exp must be in seconds, not in milliseconds"
 		}
-		fmt.Fprintf(w, "valid: the buyer is %s, until %s%s\n",
-			result.User, result.ExpiresAt.Format(time.RFC3339), hint)
+		fmt.Fprintf(w, "valid: the buyer is %s, until %s%s%s\n",
+			result.User, result.ExpiresAt.Format(time.RFC3339), hint, source)
 	})
 	if err == nil && !result.Valid {
-		err = errors.New("the token is rejected: " + result.Reason)
+		err = errors.New("the token is rejected: " + result.Reason + source)
 	}
 	return err
 }

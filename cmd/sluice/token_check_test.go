@@ -46,21 +46,30 @@ func TestTokenCheck(t *testing.T) {
 	}
 }
 
-// Without a secret in the environment, the command names the file whose secret it uses.
+// If the environment has no secret, the command names the file of the secret that it uses.
 func TestTokenCheckNamesTheSecretFile(t *testing.T) {
 	data := t.TempDir()
 	if err := dataDir(data).write(tokenSecretFile, []byte(testSecret+"\n")); err != nil {
 		t.Fatal(err)
 	}
-	good := tokentest.Sign(t, testSecret, "ann", time.Hour)
-	args := "token check --data " + data + " " + good
-	code, stdout, stderr := call(t, args)
-	want := "the secret is that of " + filepath.Join(data, "token.secret") + ": SLUICE_TOKEN_SECRET is not set\n"
-	if code != exitOK || !strings.Contains(stdout, "ann") || stderr != want {
-		t.Errorf("exit %d, %s%s, want %s", code, stdout, stderr, want)
-	}
-	if code, stdout, stderr = call(t, args, "SLUICE_TOKEN_SECRET="+testSecret); code != exitOK || stderr != "" {
-		t.Errorf("with a secret in the environment: exit %d, %s%s", code, stdout, stderr)
+	file := filepath.Join(data, "token.secret")
+	for _, c := range []struct {
+		args, want string
+		code       int
+	}{
+		{tokentest.Sign(t, testSecret, "ann", time.Hour), "the secret is that of " + file, exitOK},
+		{tokentest.Sign(t, testSecret+"x", "ann", time.Hour), "the secret is that of " + file, exitFail},
+		{"--json x", `"secret_file": "` + file + `"`, exitFail},
+	} {
+		args := "token check --data " + data + " " + c.args
+		code, stdout, stderr := call(t, args)
+		if out := stdout + stderr; code != c.code || !strings.Contains(out, c.want) {
+			t.Errorf("%s: exit %d, %s; want %d, %s", c.args, code, out, c.code, c.want)
+		}
+		_, stdout, stderr = call(t, args, "SLUICE_TOKEN_SECRET="+testSecret)
+		if out := stdout + stderr; strings.Contains(out, file) {
+			t.Errorf("%s: with a secret in the environment: %s", c.args, out)
+		}
 	}
 }
 
