@@ -247,8 +247,8 @@ func TestRunChecksUnverifiedDataMoreOften(t *testing.T) {
 	}
 }
 
-// A rebuild that needs an operator is called again after a second, then after twice that. Another process's rebuild does
-// not shorten the wait.
+// A rebuild that needs an operator is called again after a second, then after twice that, also if another process has
+// rebuilt in between.
 func TestRunCallsARebuildThatNeedsAnOperatorLessOften(t *testing.T) {
 	g := open(t, "redis://"+miniredis.RunT(t).Addr(), guard.FixedID("this one"))
 	ctx, stop := context.WithCancel(t.Context())

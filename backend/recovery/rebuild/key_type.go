@@ -21,7 +21,7 @@ func (j *job) explain(ctx context.Context, err error) error {
 	}
 	keys := j.keyTypes(ctx)
 	types := make([]*redis.StatusCmd, len(keys))
-	_, _ = j.client.Pipelined(ctx, func(p redis.Pipeliner) error { // a key whose type is not read is not named
+	_, _ = j.client.Pipelined(ctx, func(p redis.Pipeliner) error { // it names no key that it could not read
 		for i, k := range keys {
 			types[i] = p.Type(ctx, k.key)
 		}

@@ -33,7 +33,8 @@ func TestRebuildNamesKeysOfTheWrongType(t *testing.T) {
 
 			err := w.rebuild.Run(w.ctx)
 			want := "key " + key + about + ": redis-cli RENAME " + key + " " + key + ":broken"
-			if !errors.Is(err, guard.ErrKeyType) || !errors.Is(err, sale.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+			if !errors.Is(err, guard.ErrKeyType) || !errors.Is(err, sale.ErrUnavailable) ||
+				!strings.Contains(err.Error(), want) {
 				t.Fatalf("%v; want %s", err, want)
 			}
 			w.check()
