@@ -223,8 +223,8 @@ func TestAdmitUsesEmptySlots(t *testing.T) {
 	})
 }
 
-// The append-only file does not grow. With appendfsync always a reply follows its write; with everysec Redis may
-// postpone a write for two seconds on a slow disk.
+// The append-only file must not grow. The test uses appendfsync always, with which Redis replies after the write to the
+// file. With everysec, Redis may postpone that write for two seconds on a slow disk.
 func TestRefusalsWriteNothing(t *testing.T) {
 	r := testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	c := r.Client()

@@ -15,7 +15,7 @@ import (
 // clusters holds the *cluster of each client of clusterClient.
 var clusters sync.Map
 
-// cluster is what a client of a Redis Cluster sends commands to.
+// cluster has the servers to which a client of a Redis Cluster sends commands.
 type cluster struct {
 	t       *testing.T
 	redis   *redisconn.Server

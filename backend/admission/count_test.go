@@ -103,7 +103,7 @@ func TestScanOrdersYieldsEachEntryOnce(t *testing.T) {
 	})
 }
 
-// A copy is lost before it was read: Redis was emptied, a replica without it was promoted, or it expired.
+// A copy can be lost before it is read: Redis is emptied, a replica without the copy is promoted, or the copy expires.
 func TestCountRepeatsALostCopy(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
@@ -119,7 +119,7 @@ func TestCountRepeatsALostCopy(t *testing.T) {
 	})
 }
 
-// The error of a count that ends while copies are lost has the cause.
+// If a count ends because each copy was lost, its error states that cause.
 func TestCountReportsLostCopies(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
@@ -156,7 +156,7 @@ func (l *losesCopy) process(ctx context.Context, cmd redis.Cmder, next redis.Pro
 	return next(ctx, cmd)
 }
 
-// A broken key of the queue concerns all sales of its shard. One of a sale concerns that sale only.
+// A broken key of the queue concerns all sales of its shard. A broken key of a sale concerns that sale only.
 func TestCountOfABrokenQueueConcernsAllSales(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()

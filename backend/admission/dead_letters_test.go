@@ -70,7 +70,7 @@ func TestCountRepairsTheIndexOfDeadLetters(t *testing.T) {
 		c.HDel(ctx, shard.Dead().Letters(), "9001", "2", "raw:ab")
 		h.wantDead(t, "s", 2, 2)
 
-		// Equal numbers of additions and deletions go unnoticed; ReindexDead repairs the index.
+		// A count does not detect equal numbers of additions and deletions; ReindexDead repairs the index.
 		addLetters(t, c, "s", `,"unit":"none"`, 3, 3)
 		addLetters(t, c, "s", "", 9_002, 9_002)
 		c.HDel(ctx, shard.Dead().Letters(), "1")
@@ -83,7 +83,7 @@ func TestCountRepairsTheIndexOfDeadLetters(t *testing.T) {
 	})
 }
 
-// The repair takes as long as the number of dead letters requires, also with more than are read in the time of a count.
+// The repair may take longer than the timeout of a count, because there may be many dead letters.
 func TestRepairOfTheIndexHasNoTimeout(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()

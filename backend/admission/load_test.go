@@ -117,7 +117,8 @@ func TestLoadAllBesideASaleWithAnUnusableKey(t *testing.T) {
 	})
 }
 
-// An order is cancelled after a slow load has read it, and a faster load counts its unit as left.
+// An order is cancelled after a slow load has read it. A faster load has read the cancellation and counts the unit as
+// left.
 func TestSlowLoadStoresNoOrderThatWasCancelled(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()

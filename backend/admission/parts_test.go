@@ -136,7 +136,8 @@ func TestSegmentsAreReadAsOneSale(t *testing.T) {
 	})
 }
 
-// A segment that cannot be read hides its units, and neither a list for edges nor "sold out" is derived without it.
+// While a segment cannot be read, its units are missing in the view of the sale. The sale is then not reported as sold
+// out, and edges get no bypass list.
 func TestSegmentThatIsNotLoadedHidesItsUnits(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
@@ -223,7 +224,7 @@ func TestReturnIsConfirmedInItsShardOnly(t *testing.T) {
 			t.Fatalf("%v, %v", numbers, err)
 		}
 		c.LPush(ctx, stock.ShardOf(SalePart{def, 1}.Part()).Returns("s"), "every command fails")
-		// The id of a sale from before the number of shards changed belongs to another shard.
+		// After the number of shards has changed, an earlier order id belongs to another shard.
 		earlier := id + 1
 		c.HSet(ctx, stock.ShardOf(home).Returns("s"), earlier.String(), 7)
 		orders := []sale.Order{{ID: id, Buyer: buyer}, {ID: earlier, Buyer: buyer}}
@@ -236,7 +237,7 @@ func TestReturnIsConfirmedInItsShardOnly(t *testing.T) {
 	})
 }
 
-// The shard that allocated the id of an order has it. Another shard, which may be down, is not searched.
+// FindOrder searches for an order in the shard that allocated its id only, because other shards may be down.
 func TestOrderIsFoundInItsShardOnly(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
@@ -268,8 +269,8 @@ func TestParseSegment(t *testing.T) {
 	}
 }
 
-// No refill runs, as long before the opening of a sale. The process that wrote the restock may have stopped between any
-// two segments, and two backends apply it concurrently.
+// No refill runs, as is the case long before a sale opens. The process that wrote the restock may have stopped between
+// any two segments, and two backends apply the restock concurrently.
 func TestUpdateAppliesTheUnitsOfARestock(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()
@@ -303,7 +304,7 @@ func TestUpdateAppliesTheUnitsOfARestock(t *testing.T) {
 			want(16)
 		}
 
-		// A transfer that was committed, and that no process has applied, arrives with the next version.
+		// An update also applies a transfer that was committed but not applied.
 		of := spread.Sale{ID: "s", Spread: 2}
 		out, err := h.SetApart(ctx, of, spread.Move{From: 0, To: 1, Units: 3})
 		if err != nil {

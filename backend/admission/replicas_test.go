@@ -19,7 +19,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// replicated is a shop over a master with two replicas, which must have an order before it is confirmed.
+// replicated is a shop over a master with two replicas. Both replicas must have an order before Admit confirms it.
 type replicated struct {
 	*shop
 	t                     *testing.T
@@ -207,8 +207,8 @@ func (m *failover) move() {
 	m.conns = nil
 }
 
-// The master fails between the decision and the wait, and its address leads to a new master, which has a replica and
-// not the order: the new master must not confirm it.
+// The master fails between the decision and the wait. Its address then leads to a new master, which has a replica but
+// not the order. The new master must not confirm the order.
 func TestOnlyTheServerThatDecidedConfirms(t *testing.T) {
 	decides, other := testenv.StartRedis(t), testenv.StartRedis(t)
 	testenv.StartReplica(t, other.Addr)

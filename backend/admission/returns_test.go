@@ -158,8 +158,8 @@ func TestReturnUnitsAfterRedisLostTheSale(t *testing.T) {
 	})
 }
 
-// Two processes load the same sale. The slower one read an order before its cancellation, the faster one after it: the
-// slot exists, and is released without a second unit.
+// Two processes load the same sale. The slower one has read an order before its cancellation, and the faster one after
+// it. The slot therefore exists, and must be released without returning a second unit.
 func TestReturnUnitsReleasesASlotOfASlowerLoad(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h, ctx := newShop(c), context.Background()
@@ -326,8 +326,8 @@ func TestReturnNumbersGrowAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// The numbers of a sale that is stored twice within a second do not pass the clock: a Redis that loses all data begins
-// at the clock, and must not assign them again.
+// If a sale is stored twice within a second, its return numbers must not exceed the clock. A Redis that loses all data
+// begins at the clock, and would assign higher numbers again.
 func TestReturnNumbersBeginAtTheClock(t *testing.T) {
 	mini := miniredis.RunT(t)
 	c := testenv.NewClient(mini.Addr())

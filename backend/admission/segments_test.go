@@ -184,7 +184,7 @@ func TestApplyRefusesLessThanTheOrders(t *testing.T) {
 	})
 }
 
-// Only the home of a buyer decides, also for a process that knows another spread or none. A refusal writes nothing.
+// Only the home of a buyer decides. A script with another spread, or without one, is rejected and writes nothing.
 func TestOnlyTheHomeDecides(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newHalves(t, c, 5, 5)
@@ -246,7 +246,8 @@ func TestUpdateKeepsTheUnitsOfASegment(t *testing.T) {
 	})
 }
 
-// A segment that a rebuild holds is not loaded, and gives and gets no units. The rebuild forgets the transfer.
+// While a rebuild holds a segment, the segment is not loaded and takes part in no transfer. The rebuild deletes its
+// outgoing transfer.
 func TestRebuildOfASegment(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		ctx := context.Background()

@@ -57,7 +57,7 @@ func buyerOf(segment, n int) string {
 }
 
 // All buyers have the same home. Every unit of both segments is sold once, in that home, and the other buyers get sold
-// out. Client repetitions of a 503 have the same key.
+// out. A client that repeats a request after a 503 uses the same key.
 func TestWholeStockIsSoldInOneHome(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		const stock, buyers = 40, 50
@@ -158,8 +158,8 @@ func TestPartsHaveTheirShard(t *testing.T) {
 	}
 }
 
-// Each segment is on a server of its own. When one server stops or hangs, the other segment sells its units, and a
-// purchase that finds it empty is not answered with sold out.
+// Each segment is on a server of its own. When one server stops or hangs, the other segment sells its units. A purchase
+// that then finds that segment empty is not answered with sold out.
 func TestOneOfTwoServersIsUnavailable(t *testing.T) {
 	for name, end := range map[string]func(*testenv.Redis){"stops": (*testenv.Redis).Stop, "hangs": (*testenv.Redis).Pause} {
 		t.Run(name, func(t *testing.T) {

@@ -203,7 +203,7 @@ func TestOrderIDsAreUniqueAfterTheCounterIsLost(t *testing.T) {
 			join()
 			older := c.Get(ctx, key).Val()
 			join()
-			flushAll(ctx, c) // not noticed yet
+			flushAll(ctx, c) // no backend has detected it yet
 			join()
 			if generation%2 == 0 {
 				c.Set(ctx, key, older, 0)
@@ -254,8 +254,9 @@ func TestOldBlocksAreDiscarded(t *testing.T) {
 	})
 }
 
-// The client repeats a call after a lost reply. If a repetition advanced the counter further, later generations would
-// find it ahead of their numbers, and Redis could allocate again what it lost.
+// The client repeats a call after a lost reply. If the repetition advanced the counter further, the counter would be
+// beyond the numbers of later generations, and StartGeneration would not advance it. Redis could then allocate lost
+// numbers again.
 func TestRepeatedStartOfAGenerationAdvancesOnce(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		c.AddHook(testenv.Commands(testenv.Twice))

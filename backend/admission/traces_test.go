@@ -90,7 +90,7 @@ func queued(t *testing.T, c redisconn.Client, stream bool) []string {
 	return messages
 }
 
-// An order is accepted although its trace cannot be stored, here because of a lifetime of 0.
+// An order is accepted even if its trace cannot be stored. In this test, Redis rejects a lifetime of 0.
 func TestOrderIsAcceptedWhenItsTraceCannotBeStored(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, c redisconn.Client) {
 		h := newShop(c)
