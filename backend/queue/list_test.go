@@ -125,7 +125,7 @@ func TestCancelReturnsUnitAndSlotOnce(t *testing.T) {
 				t.Errorf("bob's slots are %q, want %q", got, c.wantBuyers)
 			}
 			if c.buyers != "" && !client.HExists(ctx, shard.Buyers("drop"), "bob").Val() {
-				t.Error("bob is missing from the buyers: an edge would reject a repetition of his request")
+				t.Error("bob is missing from the buyers: an edge would reject bob's repeated request")
 			}
 			if c.buyers != "" && client.HGet(ctx, shard.Buyers("drop"), "eve").Val() != id {
 				t.Error("another buyer's slot has changed")

@@ -38,8 +38,8 @@ func TestMeterEstimatesTheTimeToDrain(t *testing.T) {
 	}
 }
 
-// The number of accepted orders is unknown, 0, in one sample, because the sales of the shard could not be read. Its
-// return is no throughput.
+// In one sample, the number of accepted orders is 0, because the sales of the shard could not be read. When the number
+// is known again, the increase must not count as orders that have left the queue.
 func TestMeterIgnoresTheReturnOfAnUnknownNumber(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var m queue.Meter
@@ -55,7 +55,7 @@ func TestMeterIgnoresTheReturnOfAnUnknownNumber(t *testing.T) {
 	}
 }
 
-// During an outage of the database the average of the time before it is no estimate.
+// During an outage of the database, the meter must not use the average from before the outage.
 func TestMeterHasNoEstimateWhileNothingLeaves(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var m queue.Meter
@@ -84,8 +84,8 @@ func TestMeterHasNoEstimateWhileNothingLeaves(t *testing.T) {
 	}
 }
 
-// A database that does not respond writes no order, so the average of the time before is no estimate. The first orders
-// that leave the queue after the outage give a new one.
+// A database that does not respond writes no order, so Stop discards the average. The first orders that leave the queue
+// after the outage give a new one.
 func TestMeterHasNoEstimateWhileTheDatabaseIsDown(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var m queue.Meter
@@ -116,8 +116,8 @@ func TestMeterHasNoEstimateWhileTheDatabaseIsDown(t *testing.T) {
 	}
 }
 
-// Orders that came since the last sample, or that nothing had time to write yet, give no estimate: the queue neither
-// drains in no time nor stands still.
+// Orders that were accepted since the last sample, or too recently to be written, give no estimate: the time to drain
+// is neither zero nor infinite.
 func TestMeterHasNoEstimateForTheFirstOrders(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	m := make(queue.Meters, 1)

@@ -74,7 +74,7 @@ func TestReadOnlyRedisIsUnavailable(t *testing.T) {
 	}
 }
 
-// A master that becomes a replica ends blocking calls. That is a failover, not an error of the call.
+// A master that becomes a replica ends blocking calls with an error. The queue reports it as unavailable.
 func TestWaitOnAMasterThatIsDemotedIsUnavailable(t *testing.T) {
 	server := testenv.StartRedis(t)
 	admin := server.Client()
@@ -151,8 +151,8 @@ func TestFullRedisStillDrains(t *testing.T) {
 	client.ConfigSet(t.Context(), "maxmemory", "0")
 }
 
-// A proxy passes all commands to Redis, and sometimes cuts the connection instead of passing on the reply (window W8).
-// The Redis client repeats such a command, and the loop of the test does when the client gives up.
+// A proxy passes all commands to Redis, and sometimes cuts the connection instead of passing on the reply. The Redis
+// client repeats such a command. When the client gives up, the loop of the test repeats it.
 func TestLostRepliesLoseNoMessages(t *testing.T) {
 	server := testenv.StartRedis(t)
 	proxy := cutReplies(t, server.Addr, 5)

@@ -19,7 +19,7 @@ import (
 	"sluice/test/testenv"
 )
 
-// A batch that prepare leases, and the next one of its consumer.
+// The ids of a batch that prepare leases, and of the next batch of the same consumer.
 const held, next = "w-901-1", "w-901-2"
 
 // operations returns every call that writes, by name, for a shard that prepare has filled.
@@ -224,7 +224,8 @@ func TestFailedDeadLetterChangesNothing(t *testing.T) {
 	})
 }
 
-// A move copies the dead letters of a shard that it holds: one that was dropped meanwhile would return with the copy.
+// A move holds the shard and copies its dead letters. A letter that was dropped during the move would return with the
+// copy.
 func TestHeldShardKeepsItsDeadTexts(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, e engine) {
 		ctx, shard := t.Context(), keyspace.Shard(7)

@@ -7,7 +7,7 @@ import (
 	"sluice/backend/queue"
 )
 
-// lateTests: a call arrives after its caller gave up and repeated it, and after the batch has ended.
+// lateTests execute a call late: after its caller gave up and repeated it, and after the batch has ended.
 var lateTests = []test{
 	{"LateCallsOfAnEndedBatchLoseNothing", queue.Config{}, lateCallsLoseNothing},
 	{"LateTakeOfABatchOfDeadLettersLeasesNothing", queue.Config{}, func(t *testing.T, h h) {

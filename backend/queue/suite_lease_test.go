@@ -48,7 +48,7 @@ var leaseTests = []test{
 		h.Advance(lease * 3 / 4)
 		h.reclaim(0)
 	}},
-	{"TakeReplayedAcknowledgesOnce", queue.Config{}, func(t *testing.T, h h) { // window W8
+	{"TakeReplayedAcknowledgesOnce", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 4)...)
 		first := h.take(2, "")
 		id := h.newBatch()
@@ -75,7 +75,7 @@ var leaseTests = []test{
 		h.Advance(2 * lease)
 		h.reclaim(0)
 	}},
-	{"SecondAckReturnsLost", queue.Config{}, func(t *testing.T, h h) { // window W8
+	{"SecondAckReturnsLost", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 2)...)
 		b := h.take(1, "")
 		h.ack(b.ID, failures("no", b.Messages...)...)

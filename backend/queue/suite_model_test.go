@@ -47,8 +47,8 @@ const (
 )
 
 // model is the expected state of the queue after calls of several workers, some of which hold batches that they have
-// lost. Where the queue may choose (the next message), the model checks and adopts the choice. All times are multiples
-// of five minutes, so the duration of a call has no effect.
+// lost. Where several results are correct, such as the next message of a take, the model checks the result and
+// continues with it. All times are multiples of five minutes, so the duration of a call has no effect.
 type model struct {
 	q        suite
 	cfg      queue.Config

@@ -12,7 +12,7 @@ import (
 )
 
 var reclaimTests = []test{
-	{"CrashAfterTakeLosesNoMessage", queue.Config{}, func(t *testing.T, h h) { // window W4
+	{"CrashAfterTakeLosesNoMessage", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 5)...)
 		h.take(3, "")
 		h.Advance(lease - time.Minute)
@@ -48,7 +48,7 @@ var reclaimTests = []test{
 		h.Advance(lease)
 		h.takeExactly(2, orders(1, 2)...)
 	}},
-	{"LateWorkerDoesNotChangeTheNewLease", queue.Config{}, func(t *testing.T, h h) { // window W6
+	{"LateWorkerDoesNotChangeTheNewLease", queue.Config{}, func(t *testing.T, h h) {
 		h.push(orders(1, 3)...)
 		late := h.take(2, "")
 		h.Advance(lease)
@@ -73,7 +73,7 @@ var reclaimTests = []test{
 		}
 		h.wantStats(queue.Stats{Leased: 3, Leases: 2})
 	}},
-	{"ConcurrentWatchersReclaimEachLeaseOnce", queue.Config{}, func(t *testing.T, h h) { // window W7
+	{"ConcurrentWatchersReclaimEachLeaseOnce", queue.Config{}, func(t *testing.T, h h) {
 		var mu sync.Mutex
 		messages := 0
 		h = open(t, h.factory, queue.Config{OnReclaim: func(n int) { mu.Lock(); messages += n; mu.Unlock() }})
@@ -175,7 +175,7 @@ var reclaimTests = []test{
 		h.Advance(-9 * lease)
 		h.takeExactly(1, order(5)) // crashes too
 		h.Advance(lease / 2)
-		h.reclaim(0) // leases from before the jump start again from now, leases from after it are unchanged
+		h.reclaim(0) // leases from before the jump are restarted, and leases from after it are unchanged
 		h.Advance(lease/2 - 5*time.Minute)
 		h.reclaim(0)
 		h.Advance(5 * time.Minute)

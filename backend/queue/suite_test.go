@@ -48,7 +48,8 @@ func TestStreamOnRedis(t *testing.T)     { onRedis(t, "Stream") }
 func TestListOnMiniredis(t *testing.T)   { onMiniredis(t, "List") }
 func TestStreamOnMiniredis(t *testing.T) { onMiniredis(t, "Stream") }
 
-// On a Redis Cluster, as processes connect to it: the keys of a shard are on the master of its slot.
+// The queue is on a Redis Cluster, to which the client connects as processes do: the keys of a shard are on the master
+// of its slot.
 func TestOnCluster(t *testing.T) {
 	server, err := redisconn.NewServer(testenv.StartRedisMasters(t, 3).URL)
 	if err != nil {
