@@ -160,7 +160,7 @@ func config(m worker.Metrics) worker.Config {
 }
 
 // A worker crashes before and after each of its calls, and another one starts. In every case each order is exactly one
-// row, and the rejected order is one dead letter (windows W4 and W5).
+// row, and the rejected order is one dead letter.
 func TestWorkerCrashAtEveryCallLosesNothing(t *testing.T) {
 	newWorld := newWorlds(t)
 	crashedAt := map[string]int{}
@@ -218,7 +218,7 @@ func crashOnce(t *testing.T, w world, nth int, before bool, crashedAt map[string
 	return survived
 }
 
-// A worker is suspended in the middle of its write until another one has written the batch (window W6).
+// A worker is suspended in the middle of its write until another one has written the batch.
 func TestWorkerPausedPastItsLeaseSellsNothingTwice(t *testing.T) {
 	w := newWorlds(t)()
 	const n = 6

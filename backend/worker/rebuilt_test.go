@@ -123,8 +123,8 @@ func TestOrderThatCannotBeRestoredIsLogged(t *testing.T) {
 	})
 }
 
-// The lease of a batch is lost. Its worker may hold the last copy of the orders: Redis may have lost its data, and the
-// worker may not have noticed yet. The log has one line about it.
+// The lease of a batch is lost, perhaps because Redis has lost its data, which the worker may not have detected yet.
+// The worker may then hold the last copy of the orders. The log has one line about it.
 func TestBatchWithALostLeaseIsRestored(t *testing.T) {
 	for name, rebuilt := range map[string]bool{"after a rebuild": true, "before a rebuild": false} {
 		t.Run(name, func(t *testing.T) {

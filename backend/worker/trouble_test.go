@@ -157,8 +157,8 @@ func (e extended) Extend(ctx context.Context, id string) (bool, error) {
 	return lost, err
 }
 
-// A batch takes eight times as long as its lease. Redis's clock moves only when the lease has been extended, so that
-// no slow machine can lose it.
+// A batch takes eight times as long as its lease. The test advances Redis's clock only after an extension, so the lease
+// cannot expire on a slow machine.
 func TestLeaseShorterThanItsWriteIsKept(t *testing.T) {
 	const lease, times = 300 * time.Millisecond, 8
 	m := miniredis.RunT(t)

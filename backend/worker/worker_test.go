@@ -47,7 +47,8 @@ func TestIdleWorkerWaits(t *testing.T) {
 	})
 }
 
-// One loop of an idle worker waits in Redis for all, and takes only if a wake-up may have been lost.
+// One loop of an idle worker waits in Redis on behalf of all. It takes a batch without a wake-up only if the queue is
+// not empty.
 func TestIdleLoopsShareOneWait(t *testing.T) {
 	for _, empty := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -309,7 +310,7 @@ func TestHangingWriteTimesOut(t *testing.T) {
 	})
 }
 
-func TestFailedTakeIsRepeatedWithTheSameID(t *testing.T) { // window W8
+func TestFailedTakeIsRepeatedWithTheSameID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, m := newQueue(orders(3), orders(1)), &counts{}
 		q.takeErrs = []error{errDown, errDown}
