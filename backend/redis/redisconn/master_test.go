@@ -140,7 +140,7 @@ func writes(ctx context.Context, c redisconn.Client, to *miniredis.Miniredis) bo
 	return got == "here"
 }
 
-// The machine that is cut off runs the master and one of the Sentinels.
+// The machine of the master and of one Sentinel is cut off.
 func TestFailoverWithOneSilentSentinel(t *testing.T) {
 	for silent := range 3 {
 		first, second := miniredis.RunT(t), miniredis.RunT(t)
@@ -167,7 +167,7 @@ func TestFailoverWithOneSilentSentinel(t *testing.T) {
 func TestLatestFailoverWins(t *testing.T) {
 	first, second := miniredis.RunT(t), miniredis.RunT(t)
 	for _, newer := range []int{0, 1} {
-		all := []*fakeSentinel{newSentinel(t, first.Addr()), newSentinel(t, first.Addr())} // most of two are both
+		all := []*fakeSentinel{newSentinel(t, first.Addr()), newSentinel(t, first.Addr())} // both are the majority
 		all[newer].setMaster(second.Addr(), 2)
 		early, late := all[0], all[1]
 		late.pause()
@@ -321,7 +321,7 @@ func TestDialEndsWhenTheMasterChanges(t *testing.T) {
 	}
 }
 
-// So does a TLS handshake with an old master that accepts the connection.
+// A TLS handshake with an old master also ends then, if the master accepts the connection and does not answer.
 func TestHandshakeEndsWhenTheMasterChanges(t *testing.T) {
 	silent, second := testenv.Listen(t), runTLS(t, newTLS(t))
 	sentinel := newTLSSentinel(t, silent.Addr().String())
@@ -372,9 +372,9 @@ func newHole(t *testing.T) string {
 	return ""
 }
 
-// A connection that is refused fails with its first command instead of the dial: after some failed dials the pool of
-// the library would dial once a second only. Failures are remembered for a moment, so that a busy process does not dial
-// a dead server all the time.
+// A refused connection fails at its first command instead of at the dial, because after several failed dials the pool
+// of the library would dial only once a second. A failure is cached for a queryInterval, so that a busy process does
+// not dial a stopped server for every command.
 func TestRefusedConnectionsAreNotFailedDials(t *testing.T) {
 	client := open(t, at(t, newSentinel(t, testenv.FreeAddress(t))))
 	dial := func() error {

@@ -2,7 +2,8 @@ package redisconn
 
 import "testing"
 
-// The examples of the Redis Cluster specification. Only the text in the first braces counts, unless it is empty.
+// The examples of the Redis Cluster specification. The slot depends only on the text in the first braces, unless that
+// text is empty.
 func TestSlotOf(t *testing.T) {
 	for key, want := range map[string]int{
 		"123456789": 0x31c3, "{user1000}.following": slotOf("user1000"), "foo{{bar}}zap": slotOf("{bar"),
