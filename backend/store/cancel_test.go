@@ -214,7 +214,8 @@ func TestCancelOrderIsIdempotent(t *testing.T) {
 	})
 }
 
-// The unit of an order of an archived sale cannot return to Redis. The error does not report the order as paid.
+// An order of an archived sale cannot be cancelled, because its unit cannot return to Redis. The error must not report
+// the order as paid.
 func TestOrderOfAnArchivedSaleIsNotCancelled(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.create(t, "old", 5)

@@ -99,7 +99,7 @@ func (w *replicaWorld) cancel(o sale.Order) {
 	}
 }
 
-// A replica that has replayed the log answers. One that lags is not queried after a second.
+// A replica that has replayed the log is queried. A replica that lags by more than a second is not.
 func TestReplicaAnswersWhileItIsCurrent(t *testing.T) {
 	t.Parallel()
 	w := newReplicaWorld(t)
