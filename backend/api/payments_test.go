@@ -73,7 +73,7 @@ func (w *world) servePayments(t testing.TB, l *fakePayments) *site {
 	return serve(t, cfg)
 }
 
-// signed are the headers of a callback.
+// signed returns the headers of a signed callback.
 func signed(t testing.TB, id string, at time.Time, body string) []string {
 	t.Helper()
 	hook, err := standardwebhooks.NewWebhook(paymentSecret)

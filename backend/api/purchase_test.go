@@ -160,8 +160,8 @@ func TestOutcomesAreAnsweredAsDocumented(t *testing.T) {
 	}
 }
 
-// The decision of a segment counts the orders of that segment only. Edges get the count of the whole sale, and must not
-// cache a refusal without it.
+// The decision of a segment counts the orders of that segment only. Edges get the count of the whole sale. Without this
+// count, they must not cache a refusal.
 func TestRefusalOfASpreadSaleCountsAllHolders(t *testing.T) {
 	w := newWorld()
 	w.spread, w.accepted = 4, 58
