@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever happened since the backup, the allocations add up to the stock, and no segment has fewer units than its
-// orders as long as the stock has enough for them.
+// For any changes since the backup, the allocations add up to the stock. If the stock is large enough for all orders,
+// no segment has fewer units than its orders.
 func TestRecoveredAllocationsCoverTheOrders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(2, 6).Draw(t, "segments")
