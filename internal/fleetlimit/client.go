@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
@@ -21,6 +22,7 @@ type Client struct {
 	redis redis.Scripter
 	now   func() float64 // us of the monotonic clock of the machine
 	trip  atomic.Int64   // expected us of a lease
+	quiet atomic.Int64   // us until which a started server is not logged again
 }
 
 // NewClient returns a client of a Redis server or cluster. The caller closes server. now returns us of the monotonic
@@ -83,6 +85,19 @@ func (c *Client) Lease(ctx context.Context, r *Rule, key string, d Demand) (Leas
 	received := c.now()
 	c.trip.Store(int64(expected(trip, received-sent)))
 	return parse(r, reply, id, sent, received)
+}
+
+// startedPause is the least time between two warnings about a server that has started.
+const startedPause = 30 * time.Second
+
+// warnStarted logs a lease that is refused because slots may have been leased before the server started.
+func (c *Client) warnStarted(log *slog.Logger, l Lease) {
+	now, quiet := int64(c.now()), c.quiet.Load()
+	if !l.Starting || now < quiet || !c.quiet.CompareAndSwap(quiet, now+startedPause.Microseconds()) {
+		return
+	}
+	log.Warn("the Redis server of fleet limits has started and grants no lease until all earlier ones have ended: "+
+		"on_error of each rule decides", "at_most", duration(maxAhead))
 }
 
 // expected returns the moving average of round trips in us, which is expected of the next one. A trip of 0 means that

@@ -190,6 +190,7 @@ func (l *Limiter) lease(e *entry, done chan<- struct{}, d Demand) (ok bool) {
 			l.config.Logger.Warn("the Redis server of fleet limits cannot be used: on_error of each rule decides", "err", err)
 		}
 	}
+	l.config.Client.warnStarted(l.config.Logger, lease)
 	l.config.OnLease(result)
 	return err == nil
 }

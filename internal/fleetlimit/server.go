@@ -100,6 +100,7 @@ func (s *Server) answer(ctx context.Context, line string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		s.client.warnStarted(s.log, l)
 		return l.line(), nil
 	case "return":
 		var segments []Segment
