@@ -29,6 +29,7 @@ type logLine struct {
 	Cached       bool // answered from the refusal cache before any rule
 	Unauthorized bool // the token was missing or invalid
 	Refused      bool // refused by a rule
+	Unavailable  bool // rejected because a rule could not be evaluated
 }
 
 // parser parses lines of the edges' JSON logs and of nginx's combined format, which may be mixed. The zero value is
@@ -100,6 +101,7 @@ func (p *parser) parseJSON(line []byte, l *logLine) error {
 		// A request above the limit of concurrent requests is counted by no rule.
 		l.Evaluated = string(v.GetStringBytes("rule")) != policy.ConcurrencyRule
 		l.Unauthorized, l.Refused = verdict == "unauthorized", l.Evaluated && verdict == "deny"
+		l.Unavailable = verdict == "error"
 	}
 	return nil
 }

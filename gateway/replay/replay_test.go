@@ -253,18 +253,19 @@ func TestReplayOfIncompleteInformation(t *testing.T) {
 		{at: t0 + 4, client: "::1", path: "/orders", verdict: "sold_out"},
 		{at: t0 + 5, client: "::1", path: "/slow", verdict: "allow"},
 		{at: t0 + 6, client: "::1", path: "/slow", verdict: "allow"},
+		{at: t0 + 7, client: "::1", path: "/", verdict: "error"}, // 503: a bucket could not be used
 	}) + `{"time":1795255200,"client":"::1","method":"GET","path":"","status":400,"verdict":""}` + "\n"
 	got := run(t, Config{New: p}, log)
-	if got.Lines != 8 || got.Requests != 6 || got.NotEvaluated != 1 || got.Cached != 1 || got.RefusedBefore != 2 ||
-		got.Unauthorized != 1 {
+	if got.Lines != 9 || got.Requests != 7 || got.NotEvaluated != 1 || got.Cached != 1 || got.RefusedBefore != 2 ||
+		got.Unauthorized != 1 || got.Unavailable != 1 {
 		t.Errorf("counted %+v", got)
 	}
-	if s := got.Policy; s.Passed != 4 || s.Refused != 1 || s.Unauthorized != 1 {
-		t.Errorf("passed %d, refused %d, unauthorized %d; want 4, 1 and 1", s.Passed, s.Refused, s.Unauthorized)
+	if s := got.Policy; s.Passed != 5 || s.Refused != 1 || s.Unauthorized != 1 {
+		t.Errorf("passed %d, refused %d, unauthorized %d; want 5, 1 and 1", s.Passed, s.Refused, s.Unauthorized)
 	}
 	for _, want := range []RuleCounts{
-		{Name: "ip", Key: "ip", Mode: "enforce", Covered: 6, Passed: 5},
-		{Name: "trial", Key: "ip", Mode: "shadow", Covered: 6, Passed: 1, ShadowRefused: 4},
+		{Name: "ip", Key: "ip", Mode: "enforce", Covered: 7, Passed: 6},
+		{Name: "trial", Key: "ip", Mode: "shadow", Covered: 7, Passed: 1, ShadowRefused: 5},
 		{Name: "token", Key: "token", Mode: "enforce", Covered: 4, Passed: 1, Refused: 1, NoBuyer: 1},
 		{Name: "slow", Key: "ip", Mode: "enforce", Covered: 2, Passed: 2, Delayed: 1, LongestDelay: 0.999},
 	} {

@@ -25,6 +25,7 @@ type Report struct {
 	WholeSeconds  int64      `json:"whole_seconds"` // requests with a resolution of seconds
 	RefusedBefore int64      `json:"refused_before"`
 	Unauthorized  int64      `json:"unauthorized_before"`
+	Unavailable   int64      `json:"unavailable_before"` // 503: a bucket could not be used
 
 	PerSecond  Percentiles   `json:"requests_per_second"` // over seconds with requests
 	Policy     PolicyReport  `json:"policy"`

@@ -121,6 +121,8 @@ func (s *stream) line(p *parser, number int64, text []byte, emit func(entry)) {
 		s.counts.RefusedBefore++
 	case l.Unauthorized:
 		s.counts.Unauthorized++
+	case l.Unavailable:
+		s.counts.Unavailable++
 	}
 	e := entry{
 		at: l.At, line: number, client: l.Client, buyer: string(l.Buyer), coarse: l.Coarse, unauthorized: l.Unauthorized,
@@ -194,6 +196,7 @@ func (s *stream) addTo(r *Report) {
 	r.Cached += c.Cached
 	r.RefusedBefore += c.RefusedBefore
 	r.Unauthorized += c.Unauthorized
+	r.Unavailable += c.Unavailable
 	r.OutOfOrder += s.window.outOfOrder
 	r.Late += s.window.late
 	r.Bad = append(r.Bad, c.Bad...)

@@ -32,7 +32,11 @@ func (r *Report) writeResults(w io.Writer) {
 		fmt.Fprintf(w, "not evaluated: %d answered by the edge itself, %d refused from the cache\n", r.NotEvaluated, r.Cached)
 	}
 	fmt.Fprintf(w, "%s out of order, %d of them by more than the window\n", plural.Count(r.OutOfOrder, "line"), r.Late)
-	fmt.Fprintf(w, "in the log: %d rejected, %d with an invalid token\n", r.RefusedBefore, r.Unauthorized)
+	fmt.Fprintf(w, "in the log: %d rejected, %d with an invalid token", r.RefusedBefore, r.Unauthorized)
+	if r.Unavailable > 0 {
+		fmt.Fprintf(w, ", %d answered 503 because a bucket could not be used", r.Unavailable)
+	}
+	fmt.Fprintln(w)
 	if r.BadLines > 0 {
 		fmt.Fprintf(w, "%s:\n", plural.Count(r.BadLines, "invalid line"))
 		for _, b := range r.Bad {
