@@ -91,8 +91,8 @@ type Consumer struct {
 
 	mu   sync.Mutex
 	held map[string]time.Time // by stream id of an event being handled: when it was taken or last renewed
-	// uncounted has, by stream id, the events whose last delivery does not count because a store was unavailable. The
-	// value is the number of deliveries before that one.
+	// uncounted has the events with a last delivery that does not count, because a store was unavailable. It has, by
+	// stream id, the number of deliveries before that one.
 	uncounted map[string]int64
 }
 

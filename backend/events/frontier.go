@@ -17,8 +17,8 @@ const (
 )
 
 // A frontier determines where the next scan for changes without a position begins: before the first number (seq) of the
-// outbox that no scan has found. A change whose transaction commits late is therefore found not later than the next
-// change of the same order. This requires that the transaction takes less than gapAge, and that fewer than gapWidth
+// outbox that no scan has found. A change that commits late is therefore found not later than the next change of the
+// same order. This requires that the transaction takes less than gapAge, and that fewer than gapWidth
 // newer changes get positions meanwhile. The zero value has found nothing. It is not safe for concurrent use.
 type frontier struct {
 	top  int64 // the highest number that was found; 0: none

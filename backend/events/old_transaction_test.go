@@ -23,9 +23,9 @@ func onPostgres(t *testing.T) *env {
 	return &env{db, events.NewStore(db.DB), url, t.Context()}
 }
 
-// While an old transaction is open, PostgreSQL removes no row version. Events of new orders must then read as many rows
-// as before. The tables have no statistics, as when a first sale opens, and the plans are of a time when they were
-// empty.
+// While an old transaction is open, PostgreSQL removes no row version. The relay of new orders must not read more rows
+// with each batch. The tables have no statistics, as when a first sale opens, and the statements were planned while the
+// tables were empty.
 func TestEventsBesideAnOldTransactionReadLinearly(t *testing.T) {
 	t.Parallel()
 	const batches, perBatch, read = 2000, 2, 100 // read: maximum of rows and index entries per batch
@@ -42,7 +42,7 @@ func TestEventsBesideAnOldTransactionReadLinearly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 20 { // statements get their plans
+	for range 20 { // so that PostgreSQL plans the statements now
 		e.allChanges(t, 0, 100)
 	}
 	if _, err := old.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM admin_log"); err != nil {
@@ -121,7 +121,7 @@ func TestLateCommitIsBeforeTheNextChangeOfItsOrder(t *testing.T) {
 	other := storetest.Connect(t, e.url)
 	const insert = "INSERT INTO outbox (kind, orders) VALUES ($1, ARRAY[$2::bigint])"
 	const newer = "INSERT INTO outbox (kind, orders) SELECT $1, ARRAY[$2 + n] FROM generate_series(1::bigint, 10) AS n"
-	for round := range 3 { // a scan from the beginning would find the change of one
+	for round := range 3 { // a scan from the beginning may find the change of one round, and not of all
 		late := storetest.Order("s", fmt.Sprint("late", round))
 		tx, err := sql.Begin(ctx)
 		if err != nil {

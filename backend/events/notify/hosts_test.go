@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// After a message has waited and got no slot, the others do not wait, because they would occupy the process one after
-// the other. They return one after the other.
+// After a message has waited for a slot and got none, further messages to the host do not wait, because together they
+// would occupy the process. They are delayed so that they return one after the other.
 func TestMessagesToABusyHostDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHosts()

@@ -104,7 +104,7 @@ func TestHangingPushServiceDelaysNoOther(t *testing.T) {
 	handle(t, idle(db, hangs), created(1))
 	web := hangs.web()
 	web.Client = bothServices(t, hangs, sound)
-	_, stop := service(t, db, notify.Config{Web: web, Drain: patience}) // so that no request is cut
+	_, stop := service(t, db, notify.Config{Web: web, Drain: patience}) // so that the stop interrupts no request
 	testenv.Eventually(t, time.Minute, "the other push service receives its message", func() bool {
 		return len(sound.ids()) == 1
 	})
@@ -151,8 +151,8 @@ func (h onWarning) Enabled(_ context.Context, l slog.Level) bool { return l >= s
 
 func (h onWarning) Handle(_ context.Context, r slog.Record) error { h.warned(r.Message); return nil }
 
-// While no result can be stored, at most the requests to each push service that run concurrently are made: a crash
-// would repeat all of them.
+// While no result can be stored, a process makes no more requests to a push service than it may make concurrently. A
+// crash would repeat all requests without a stored result.
 func TestUnstoredResultsAreBounded(t *testing.T) {
 	t.Parallel()
 	url := storetest.SQLite(t)
@@ -205,8 +205,8 @@ func TestRedeliveredEventIsSentOnce(t *testing.T) {
 	}
 }
 
-// A created order is news for an hour, and its end for a day. An older message is dropped, which is no failure of the
-// subscription.
+// A message about a created order is sent within an hour of the event, and any other message within a day. An older
+// message is dropped, which is no failure of the subscription.
 func TestOldMessageIsDropped(t *testing.T) {
 	t.Parallel()
 	db, sv := openStore(t), newPushService(t, newKey(t))

@@ -45,7 +45,7 @@ func TestLeasesBesideAnOldTransactionReadLinearly(t *testing.T) {
 			if _, err := storetest.Connect(t, url).Exec(t.Context(), begin); err != nil {
 				t.Fatal(err)
 			}
-			w.add(n, 48) // each batch has its due_at
+			w.add(n, 48) // each batch has a due_at of its own
 			storetest.Exec(t, url, "UPDATE webhook_deliveries SET due_at = due_at - interval '1 minute'")
 			for i := range leases {
 				w.send(limit)
@@ -122,7 +122,8 @@ func (e *env) due(t *testing.T, id string, after time.Duration) {
 	}
 }
 
-// Deliveries behind a delivered one of their order are above the bound, also after a slow delivery.
+// When a delivery is delivered, the next one of its order becomes due above the bound, even if the bound has advanced
+// beyond its former due time.
 func TestDeliveryBehindALateOneIsAboveTheBound(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		clock := &stepClock{at: time.Now()}

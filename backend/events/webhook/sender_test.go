@@ -528,7 +528,7 @@ func TestFailingStoreLosesNoDelivery(t *testing.T) {
 type crashing struct {
 	*Store
 	poison  string
-	crashed func() // the lease expires
+	crashed func() // called after the crash; makes the lease expire
 }
 
 func (c crashing) LeaseDeliveries(

@@ -197,7 +197,7 @@ func webhookFailing(t *testing.T, e *env) {
 		t.Fatalf("one failure below breakAfter: %v, %v", due, err)
 	}
 	e.results(t, bad[0])
-	e.results(t, late...) // were in progress
+	e.results(t, late...) // of requests that were in progress when the hold began
 	got, err := e.Show(e.ctx, "a")
 	if err != nil || got.Failures != breakAfter || time.Until(got.HoldUntil) > 6*time.Second ||
 		got.FailingSince.IsZero() || got.HoldUntil.IsZero() || got.LastError != bad[0].Error || got.LastErrorAt.IsZero() {
@@ -367,8 +367,8 @@ func TestLaterResultsDoNotEndARequestedDelay(t *testing.T) {
 	})
 }
 
-// The same with an endpoint that rejects so many of the requests that it counts as failing, and accepts the others. A
-// success ends the hold for the failures only.
+// An endpoint requests a delay, rejects so many requests that it counts as failing, and accepts one. The success ends
+// the hold for the failures, and not the requested delay.
 func TestASuccessAfterManyRejectionsDoesNotEndARequestedDelay(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.endpoint(t, "a", false)

@@ -87,7 +87,8 @@ func (e *env) redeliveries(t *testing.T) []store.LogEntry {
 	return log
 }
 
-// The lease of the last attempt has expired when an admin redelivers, and its sender continues.
+// The lease of a delivery expires, and an admin redelivers it. The late result of its sender does not end the
+// redelivery.
 func TestLateResultDoesNotEndARedelivery(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.endpoint(t, "a", false)
@@ -225,8 +226,8 @@ func TestPruneKeepsADeliveryThatIsSentAgain(t *testing.T) {
 	}
 }
 
-// A sender returns after its lease, when another one has sent the delivery and the next one of its order has failed.
-// The wait of that one stays.
+// The lease of a sender expires, another sender delivers the delivery, and the next delivery of the order fails and
+// waits. The late result of the first sender does not end that wait.
 func TestLateResultDoesNotEndTheWaitOfTheNextDelivery(t *testing.T) {
 	onEngines(t, func(t *testing.T, e *env) {
 		e.endpoint(t, "a", false)
