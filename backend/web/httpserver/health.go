@@ -28,8 +28,8 @@ type Degraded struct{ Shards []int } // that cannot be used
 
 func (d *Degraded) Error() string { return "down: " + plural.Named("shard", d.Shards) }
 
-// failure calls Probe. detail describes an error of Probe, or the end of ctx before Probe has returned. It is "" for no
-// error and for a *Degraded, whose shards are unavailable.
+// failure calls Probe. detail describes an error of Probe, or the end of ctx before Probe has returned. It is ""
+// without an error, and for a *Degraded, which sets unavailable to its shards.
 func (c Check) failure(ctx context.Context) (detail string, unavailable []int) {
 	result := make(chan error, 1)
 	go func() { result <- c.Probe(ctx) }()
