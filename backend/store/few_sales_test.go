@@ -24,7 +24,7 @@ func TestPagesOfASaleReadItsRowsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, statement := range []string{ // ORDER BY id + 0 uses no index, whose reads would be counted below
+	for _, statement := range []string{ // ORDER BY id + 0 uses no index, because reads of indexes are counted below
 		`INSERT INTO orders (id, sale_id, buyer, slot, serial, status)
 			SELECT n, chr(97 + (n - 1) / 10000), n::text, 1, n, 'paid' FROM generate_series(1, 20000) AS n`,
 		`INSERT INTO payments (callback_id, digest, order_id, sale_id, event, amount, currency, reference, outcome, refund)
