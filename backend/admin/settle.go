@@ -19,7 +19,7 @@ const (
 	CancelDead Verb = "cancel"
 )
 
-// Settlement is one page of dead orders to settle. A dead letter whose key is not an order id never matches; Drop
+// Settlement is one page of dead orders to settle. A dead letter never matches if its key is not an order id; Drop
 // removes such dead letters one by one.
 type Settlement struct {
 	queue.DeadQuery // Limit bounds the orders of the page; 0: 100
