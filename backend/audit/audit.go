@@ -199,7 +199,7 @@ func (c *Checker) AuditShard(
 			reports[part.SaleID] = all[i]
 		}
 	}
-	return reports, errors.Join(append(errs, failed)...)
+	return reports, errors.Join(failed, errors.Join(errs...))
 }
 
 // concurrentReports is the number of sales of a shard that are read from SQL concurrently: a rebuild waits for them.

@@ -48,7 +48,8 @@ func (s *Server) unreadable(head *fasthttp.RequestHeader, err error) error {
 		return errHead
 	}
 	if errors.Is(err, fasthttp.ErrBodyTooLarge) {
-		if s.cfg.Upload != nil && head.ContentLength() <= 0 { // fasthttp has reset the head of a chunked body, so its limit is unknown
+		// fasthttp has reset the head of a chunked body, so its limit is unknown.
+		if s.cfg.Upload != nil && head.ContentLength() <= 0 {
 			return errBody
 		}
 		limit := cmp.Or(s.received(head).MaxRequestBodySize, s.cfg.BodyLimit)
