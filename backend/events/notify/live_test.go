@@ -223,8 +223,8 @@ func TestSlowPageIsDisconnectedAndDelaysNoOther(t *testing.T) {
 	}
 }
 
-// While pages are open, a mark in Redis makes the relay keep events even if there is no group. The process sets the mark
-// before it first reads the stream, and the mark expires after the process has ended.
+// While pages are open, a mark in Redis makes the relay keep events even if there is no group. The process sets the
+// mark before it first reads the stream, and the mark expires after the process has ended.
 func TestOpenPagesAreMarked(t *testing.T) {
 	s := newStage(t)
 	p, _, _ := s.open(s.process(notify.LiveConfig{}), "ann", "")
