@@ -1,3 +1,3 @@
-// A browser does not obey a refresh at an address with a fragment, such as #token=... of a buyer. The pages of many
-// buyers reload at different times.
+// The page reloads by script, because a browser ignores a Refresh header at an address with a fragment such as
+// #token=... The delay is random, so that the pages of many buyers do not reload together.
 setTimeout(() => location.reload(), 5000 + 5000 * Math.random());

@@ -70,8 +70,8 @@ async function waitFor({ seconds, why }, signal) {
   skipWait = () => {};
 }
 
-// refused shows the state of the sale that a refusal implies. An edge repeats refusals for a second, and an event may have arrived since. If no
-// event follows, the state is requested.
+// refused shows the state of the sale that a refusal implies. The refusal may be outdated, because an edge repeats refusals for a second. If the
+// last reported state is still another one after three seconds, the state is requested.
 function refused(state) {
   now.sale.state = state;
   setMessage('');
