@@ -1,7 +1,8 @@
 // A new sale. Repeated requests have the same id and opening time, so they create one sale and succeed.
 const lastDay = '9999-12-31T23:59'; // browsers accept years of six digits but cannot convert them
 
-// draft has the id and the time of the first attempt, until the server confirms that a sale has this id: a repetition in another dialog has them, too.
+// draft keeps the id and the time of the first attempt until the server confirms that a sale has this id, so that a repetition in another dialog
+// sends the same ones.
 let draft = null;
 
 function newSale() {

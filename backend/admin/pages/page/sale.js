@@ -26,7 +26,7 @@ function saleView(id) {
   const then = async () => { await reload(); runAudit(); };
   const turn = (verb, text, message, danger) => () => change({ title: verb[0].toUpperCase() + verb.slice(1) + ' this sale?', text, verb: verb[0].toUpperCase() + verb.slice(1), danger, run: () => post(at + '/' + verb), message, then });
   const openNow = () => change({ title: 'Open this sale now?', text: 'Buyers can buy immediately instead of at the scheduled time.', verb: 'Open now', run: () => post(at + '/open'), message: 'Sale opened.', then });
-  const restockKeys = {}; // by the number of units, until the server confirms: a repetition in another dialog adds the units once, too
+  const restockKeys = {}; // by the number of units, kept until the server confirms, so that a repetition in another dialog adds no units twice
   const addUnits = async ({ add }) => {
     const repeated = add in restockKeys;
     const got = await post(at + '/restock', { add: Number(add) }, restockKeys[add] ??= newKey());
@@ -36,7 +36,7 @@ function saleView(id) {
   const restock = () => change({ title: 'Restock this sale', verb: 'Restock', fields: [{ name: 'add', label: 'Units to add', type: 'number', required: true, min: 1, max: 1_000_000_000 }], run: addUnits, then });
 
   const describe = async () => {
-    if (!await reload()) return; // the dialog replaces both, so it begins with the newest ones
+    if (!await reload()) return; // the dialog replaces the picture and the description, so it begins with the newest ones
     const begun = current;
     change({ title: 'Picture and description', text: 'The buyer’s page shows them within seconds.', verb: 'Save', fields: pageFields(begun), run: async (v) => {
       await reload();
