@@ -29,7 +29,7 @@ func (s *Stock) reindexShard(ctx context.Context, shard keyspace.Shard) (changed
 		{"lines", s.cfg.Client.ZScan, shard.Dead().Index()},
 	} {
 		err := scanPairs(ctx, of.scan, of.key, func(pairs []string) error {
-			for some := range slices.Chunk(pairs, 2*reindexChunk) { // HSCAN returns a small hash completely, whatever the count
+			for some := range slices.Chunk(pairs, 2*reindexChunk) { // Redis returns a small key completely, whatever the count
 				args := []any{of.mode}
 				for pair := range slices.Chunk(some, 2) {
 					args = append(args, pair[0])

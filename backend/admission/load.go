@@ -14,9 +14,9 @@ import (
 )
 
 // Load loads a sale from SQL into Redis: a new sale, or one that Redis lost. orders yields every order of a part of the
-// sale that holds a unit in SQL, then the cancelled orders whose rows lack the number of their return. Load counts the
-// units of these cancelled orders as left. It adds the orders that are still queued. It does not change a part that
-// Redis holds, so it can run repeatedly and in several processes. Errors are those of orders, or wrap
+// sale that holds a unit in SQL, then the cancelled orders with a row that lacks the number of their return. Load
+// counts the units of these cancelled orders as left. It adds the orders that are still queued. It does not change a
+// part that Redis holds, so it can run repeatedly and in several processes. Errors are those of orders, or wrap
 // sale.ErrUnavailable.
 //
 // The last write makes a part available. After a crash before it, the next Load starts over. A slow Load stores nothing

@@ -151,8 +151,8 @@ func definition(d sale.Sale) []any {
 
 // SaleArgs returns the arguments of lua/redis/include/write_sale.lua: the definition of a sale, its units left, the
 // number of orders accepted, the part of the sale, the version of its allocation (0 for a sale in one shard), the
-// number of the last return in SQL, and the ids of cancelled orders whose units are among the units left and whose rows
-// lack the number of the return. The stock of a segment is its allocation.
+// number of the last return in SQL, and the ids of cancelled orders with a unit among the units left and a row that
+// lacks the number of the return. The stock of a segment is its allocation.
 func SaleArgs(
 	d sale.Sale, left, accepted int64, in spread.Part, allocation, lastReturn int64, returned []any,
 ) []any {
