@@ -99,7 +99,7 @@ func (s Slots) WithoutRequests() Slots {
 }
 
 // WithRequestsOf returns s with the requests of other, so that a repeated request gets the same answer from s. A
-// request whose order s does not hold is added as that of the most recently returned order.
+// request for an order that s does not hold is added as that of the most recently returned order.
 func (s Slots) WithRequestsOf(other Slots) Slots {
 	slots, returned := s.split()
 	held, gone := other.split()
