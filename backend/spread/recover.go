@@ -44,7 +44,7 @@ func Recover(stock int64, inSQL []Allocation, applied []State) []Allocation {
 	})
 	// then, other units that no order holds
 	take(func(i int) int64 { return free[i] })
-	// then, units of segments that cannot be read, whose orders are unknown
+	// then, units of segments that cannot be read: their orders are unknown
 	take(func(i int) int64 {
 		if applied[i].Loaded {
 			return 0
