@@ -21,7 +21,7 @@ const (
 // Payment is a callback of the payment provider about one order.
 type Payment struct {
 	CallbackID string       `json:"callback_id"` // identifies the callback; a repeated callback has the same outcome
-	Digest     string       `json:"digest"`      // of the body, to detect that a callback id is used for another one
+	Digest     string       `json:"digest"`      // of the body; the same id with another body is an error
 	OrderID    sale.OrderID `json:"order_id,string"`
 	Event      Event        `json:"event"`
 	sale.Price              // may be zero for a failed payment
