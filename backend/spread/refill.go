@@ -25,11 +25,18 @@ type Move struct {
 // Plan decides which units to move, so that no segment with demand is without units while others have some.
 //
 // A segment with units for less than horizon is refilled in pieces from the segments with the most units, until its
-// units last for horizon. A piece makes both segments last equally long, and is at most half of what the source has
-// (rounded up). While more purchases wait at the segment than it has units, a piece has at least a unit for each
-// purchase without one, as far as that half suffices. Otherwise a piece also leaves the source enough for horizon, and
-// is not moved if it lasts for less than half of horizon. Segments that run dry first are refilled first. A segment
-// gives units in one move of a plan at most, and none if it gets some. A segment without demand gets no units.
+// units last for horizon. The segments that would run out first are refilled first. The size of a piece follows these
+// rules:
+//
+//   - A piece makes the units of both segments last equally long, but has at most half of the units of the source
+//     (rounded up).
+//   - If more purchases wait at the segment than it has units, the piece has at least a unit for each purchase without
+//     one, as far as that half suffices.
+//   - Otherwise the piece leaves the source enough units for horizon. It is not moved if it lasts for less than half of
+//     horizon.
+//
+// In one plan, a segment gives units in at most one move, and in none if it gets units. A segment without demand gets no
+// units.
 //
 // Pieces follow guided self-scheduling (Polychronopoulos and Kuck, 1987): each is a share of what remains, so pieces
 // are large while units abound and become single units at the end.
