@@ -35,8 +35,8 @@ type Move struct {
 //   - Otherwise the piece leaves the source enough units for horizon. It is not moved if it lasts for less than half of
 //     horizon.
 //
-// In one plan, a segment gives units in at most one move, and in none if it gets units. A segment without demand gets no
-// units.
+// In one plan, a segment gives units in at most one move, and in none if it gets units. A segment without demand gets
+// no units.
 //
 // Pieces follow guided self-scheduling (Polychronopoulos and Kuck, 1987): each is a share of what remains, so pieces
 // are large while units abound and become single units at the end.
