@@ -55,7 +55,9 @@ func (of *options) open(s settings, finding time.Duration) Client {
 		o.Dialer = func(context.Context, string, string) (net.Conn, error) { return s.dial() }
 		o.DisableIdentity = true
 	}
-	return redis.NewClient(&o)
+	client := redis.NewClient(&o)
+	client.AddHook(connectionErrors{})
+	return client
 }
 
 func (of *options) at(addr string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) connector {

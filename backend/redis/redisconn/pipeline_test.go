@@ -1,6 +1,8 @@
 package redisconn_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 
 	"sluice/backend/redis/redisconn"
 	"sluice/test/testenv"
@@ -44,6 +47,40 @@ func TestPipelineOverABrokenConnection(t *testing.T) {
 			})
 		}
 		running.Wait()
+	}
+}
+
+// A command without an error and with a zero value would be read as the answer of an empty Redis.
+func TestCommandsOfAPipelineHaveTheErrorOfTheirConnection(t *testing.T) {
+	mini, _ := openMini(t)
+	mini.RequireAuth("secret")
+	check := redisconn.OnConnect(func(ctx context.Context, cn redisconn.Connection) error {
+		return cn.Get(ctx, "guard").Err()
+	})
+	for url, options := range map[string][]redisconn.Option{
+		"redis://:wrong@" + mini.Addr(): nil,
+		"redis://" + mini.Addr():        {check},
+	} {
+		client, err := redisconn.Open(url, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		read := func(p redis.Pipeliner) error {
+			p.LLen(t.Context(), "ready")
+			p.ZCard(t.Context(), "dead")
+			return nil
+		}
+		for name, pipelined := range map[string]func(context.Context, func(redis.Pipeliner) error) ([]redis.Cmder, error){
+			"a pipeline": client.Pipelined, "a transaction": client.TxPipelined,
+		} {
+			cmds, failed := pipelined(t.Context(), read)
+			for _, cmd := range cmds {
+				if err := cmd.Err(); failed == nil || !errors.Is(err, failed) {
+					t.Errorf("%s, %s: %s has the error %v, want %v", url, name, cmd.Name(), err, failed)
+				}
+			}
+		}
 	}
 }
 
