@@ -255,6 +255,14 @@ func TestRedisThatRejectsWritesIsNotReady(t *testing.T) {
 	if after := dump(t, b); !maps.Equal(before, after) {
 		t.Errorf("the checks have changed the data from\n%q to\n%q", before, after)
 	}
+	r := testenv.StartRedis(t)
+	if err := r.Client().ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
+		t.Fatal(err)
+	}
+	denied := errors.Join(testenv.OpenPatient(t, r.URL).Ping(t.Context()).Err())
+	if got, want := redisDetail(denied), "it rejects the user or the password (correct SLUICE_REDIS_URL)"; got != want {
+		t.Errorf("%v is reported as %q, want %q", denied, got, want)
+	}
 	for err, want := range map[error]string{store.ErrReadOnly: "read-only", store.ErrFull: "its disk is full"} {
 		if got := databaseDetail(fmt.Errorf("ping: %w", err)); !strings.HasPrefix(got, want) {
 			t.Errorf("%v is reported as %q, want %q", err, got, want)

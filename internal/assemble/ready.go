@@ -123,6 +123,8 @@ func shardDetail(err error) string {
 		return "too few replicas (min-replicas-to-write)"
 	case redis.HasErrorPrefix(err, "MISCONF"):
 		return "it cannot save (its log names the reason, such as a full disk)"
+	case redis.IsAuthError(err):
+		return "it rejects the user or the password (correct SLUICE_REDIS_URL)"
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		return "its user lacks a permission (the log names the command)"
 	}

@@ -25,10 +25,11 @@ var temporary = []string{
 	"LOADING ", "READONLY ", "OOM ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ", "NOREPLICAS ", "BUSY ", "MISCONF ",
 	"max number of clients reached",
 	"MOVED ", "ASK ", // the next connection is to the new master; the key is being moved
-	"HELD",      // a script found the shard being rebuilt
-	"FOREIGN",   // a script found data of another deployment; the guard's next check blocks
-	"EXECABORT", // it rejected a command of a transaction, or EXEC, for one of the other causes
-	"UNBLOCKED", // a blocking call on a master that became a replica
+	"HELD",                  // a script found the shard being rebuilt
+	"FOREIGN",               // a script found data of another deployment; the guard's next check blocks
+	"EXECABORT",             // it rejected a command of a transaction, or EXEC, for one of the other causes
+	"UNBLOCKED",             // a blocking call on a master that became a replica
+	"NOAUTH ", "WRONGPASS ", // a changed password: Redis rejects every command, so no key is the cause
 }
 
 // Denied reports whether err is an answer of Redis to a wrong user, password or number of a database. Repeating the

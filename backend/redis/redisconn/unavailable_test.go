@@ -42,6 +42,8 @@ func TestUnavailableKnowsTheTemporaryAnswers(t *testing.T) {
 		"CLUSTERDOWN The cluster is down":                                        true,
 		"TRYAGAIN Multiple keys request during rehashing of slot":                true,
 		"ERR max number of clients reached":                                      true,
+		"NOAUTH Authentication required.":                                        true,
+		"WRONGPASS invalid username-password pair or user is disabled.":          true,
 		"BUSYGROUP Consumer Group name already exists":                           false,
 		"WRONGTYPE Operation against a key holding the wrong kind of value":      false,
 		"ERR user_script:1: attempt to index a nil value":                        false,
