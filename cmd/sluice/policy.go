@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 
@@ -85,6 +87,9 @@ is not set.`,
 			if len(args) == 1 {
 				file = args[0]
 			}
+			if err := checkDefaultPolicy(file); err != nil {
+				return err
+			}
 			got, err := interruptible(cmd.Context(), func() (policyCheck, error) { return checkPolicy(file, expect), nil })
 			if err != nil {
 				return err
@@ -109,6 +114,14 @@ is not set.`,
 		bad.check("--zone", err)
 	})
 	return c
+}
+
+// checkDefaultPolicy returns an error if file is the default policy and does not exist: only a clone has it.
+func checkDefaultPolicy(file string) error {
+	if _, err := os.Stat(file); file == defaultPolicy && errors.Is(err, fs.ErrNotExist) {
+		return usage("%s does not exist in this directory: name a policy, or set %s", file, envPolicy)
+	}
+	return nil
 }
 
 var sizeUnits = map[string]uint64{"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

@@ -59,6 +59,20 @@ func TestPolicyCheckReportsADirectory(t *testing.T) {
 	}
 }
 
+// Only a clone has the default policy. Elsewhere the remedy is to name another one.
+func TestPolicyDefaultsToAFileOfAClone(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("a.log", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const want = "sluice: lua/policy.lua does not exist in this directory: name a policy, or set SLUICE_POLICY\n"
+	for _, line := range []string{"policy check", "policy replay a.log"} {
+		if code, out, errOut := call(t, line); code != exitUsage || out != "" || errOut != want {
+			t.Errorf("%s: exit %d, printed %q and %q, want %q", line, code, out, errOut, want)
+		}
+	}
+}
+
 func TestPolicyCheckFailsOnWarningsOnlyIfStrict(t *testing.T) {
 	odd := write(t, "odd.lua", `return { rules = { { name = "slow", key = "ip", rate = "1r/s", delay = true } } }`)
 	code, out, errOut := call(t, "policy check "+odd)

@@ -33,6 +33,9 @@ see the requests with a verified token. Unreadable lines are counted and skipped
   zcat access.log.*.gz | sluice policy replay - --policy new.lua --json | jq .policy.rules
   sluice policy replay .sluice-edge/logs/access.log        # with lua/policy.lua`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := checkDefaultPolicy(file); err != nil {
+				return err
+			}
 			cfg.NewName, cfg.OldName = file, against
 			if cfg.New, err = policy.Read(file); err != nil {
 				return usageError{Err: err}
