@@ -47,8 +47,10 @@ func (g *groupFlags) finish(getenv func(string) string, bad *problems) {
 	var err error
 	g.cfg.Points, err = points.ParseRule(g.points)
 	bad.check("--points", err)
-	g.cfg.Webhooks = bad.checkNetworks("--allow-private", g.private,
-		outbound.Config{Timeout: g.cfg.WebhookTimeout, PerHost: webhook.MaxRequests})
+	g.cfg.Webhooks = bad.checkNetworks("--allow-private", g.private, outbound.Config{
+		Timeout: g.cfg.WebhookTimeout, PerHost: webhook.MaxRequests,
+		Setting: "--allow-private of the process that sends webhooks",
+	})
 	g.cfg.WebPush.Key, g.cfg.WebPush.Client = bad.checkWebPush(g.vapid, getenv)
 	if contact := g.cfg.WebPush.Contact; contact != "" || g.vapid != "" {
 		bad.check("--web-push-contact", checkContact(contact))
