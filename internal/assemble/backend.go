@@ -132,7 +132,7 @@ func (b *Backend) buildQueue() error {
 
 // buildRecovery builds the rebuild of Redis and the journal of accepted orders.
 func (b *Backend) buildRecovery() (err error) {
-	writers, closeJournals, err := b.stores.openJournals(b.cfg.Journal)
+	writers, closeJournals, err := b.stores.openJournals(b.cfg.Journal, b.cfg.Registry)
 	b.closers = append(b.closers, closeJournals...)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"sluice/backend/recovery/guard"
 	"sluice/backend/recovery/journal"
@@ -208,7 +209,7 @@ func TestRemedyOfAJournalThatCannotBeOpened(t *testing.T) {
 	s := &Stores{space: keyspace.Space{Shards: 1}, log: slog.New(slog.DiscardHandler)}
 	open := func(dir, want string) {
 		t.Helper()
-		_, _, err := s.openJournals(JournalConfig{Dir: dir, Sync: journal.Second})
+		_, _, err := s.openJournals(JournalConfig{Dir: dir, Sync: journal.Second}, prometheus.NewRegistry())
 		if _, bad := errors.AsType[UsageError](err); !bad || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%v, want a UsageError that ends in %q", err, want)
 		}
@@ -225,6 +226,28 @@ func TestRemedyOfAJournalThatCannotBeOpened(t *testing.T) {
 	}
 	defer j.Close()
 	open(used, " is in use by another backend (name a directory that only this backend uses)")
+}
+
+// The gauge of a journal is 0 while its writes fail.
+func TestJournalThatCannotBeWrittenIsExported(t *testing.T) {
+	b := newBackend(t, testenv.StartRedis(t).URL, storetest.SQLite(t))
+	registry := prometheus.NewRegistry()
+	writers, closers, err := b.stores.openJournals(JournalConfig{Dir: t.TempDir()}, registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want := 1; want >= 0; want-- {
+		_ = writers.Record(0, 1, []sale.Order{{ID: sale.OrderID(9 + want), SaleID: "s", Buyer: "ann"}})
+		text := fmt.Sprintf(`
+# HELP sluice_journal_up Whether the last write to the journal of a shard succeeded.
+# TYPE sluice_journal_up gauge
+sluice_journal_up{shard="0"} %d
+`, want)
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(text), "sluice_journal_up"); err != nil {
+			t.Error(err)
+		}
+		closers[0]()
+	}
 }
 
 // A Redis that rejects every order answers PING. /readyz and the list of shards name its reason.

@@ -53,9 +53,11 @@ type JournalConfig struct {
 	Sync journal.Sync
 }
 
-// openJournals opens the journal of each shard and its writer; nil without a directory. Call closers, also after an
-// error.
-func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters, closers []func(), err error) {
+// openJournals opens the journal of each shard and its writer, and exports whether it can be written; nil without a
+// directory. Call closers, also after an error.
+func (s *Stores) openJournals(
+	cfg JournalConfig, registry prometheus.Registerer,
+) (writers rebuild.JournalWriters, closers []func(), err error) {
 	if cfg.Dir == "" {
 		s.log.Info("no journal: if Redis loses data, accepted orders that are not rows yet are lost " +
 			"(--journal DIR keeps them)")
@@ -71,6 +73,8 @@ func (s *Stores) openJournals(cfg JournalConfig) (writers rebuild.JournalWriters
 			return nil, closers, journalError(err)
 		}
 		closers = append(closers, func() { _ = j.Close() })
+		registerOfShard(registry, shard, "sluice_journal_up", "Whether the last write to the journal of a shard succeeded.",
+			func() bool { return !j.Failing() })
 		writers = append(writers, rebuild.NewJournalWriter(rebuild.JournalWriterConfig{
 			Journal: j, Restorer: s.restorer(shard), Rebuilds: s.guards.Of(shard).Rebuilds(), Log: s.log,
 			Store: s.recovery, OnlyCopy: s.alone,
@@ -183,15 +187,20 @@ func awaitVerified(ctx context.Context, g interface{ Verified() (string, bool) }
 // registerVerified exports whether each shard is verified.
 func (s *Stores) registerVerified(registry prometheus.Registerer) {
 	for _, shard := range s.space.All() {
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "sluice_redis_verified",
-			Help:        "Whether the data of a shard in Redis is verified: 1, or 0 while purchases wait for a rebuild.",
-			ConstLabels: prometheus.Labels{"shard": strconv.Itoa(int(shard))},
-		}, func() float64 {
-			_, verified := s.guards.Of(shard).Verified()
-			return oneIf(verified)
-		}))
+		registerOfShard(registry, shard, "sluice_redis_verified",
+			"Whether the data of a shard in Redis is verified: 1, or 0 while purchases wait for a rebuild.",
+			func() bool {
+				_, verified := s.guards.Of(shard).Verified()
+				return verified
+			})
 	}
+}
+
+// registerOfShard exports a gauge of a shard: 1 if is returns true, else 0.
+func registerOfShard(registry prometheus.Registerer, shard keyspace.Shard, name, help string, is func() bool) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: name, Help: help, ConstLabels: prometheus.Labels{"shard": strconv.Itoa(int(shard))},
+	}, func() float64 { return oneIf(is()) }))
 }
 
 func oneIf(is bool) float64 {

@@ -56,6 +56,12 @@ var cases = map[string]struct{ fires, silent string }{
 		`sluice_queue_messages{shard="0",state="dead"} 0x120
 		 sluice_queue_messages{shard="0",state="ready"} 9x120`,
 	},
+	"SluiceJournalFails": {
+		`sluice_journal_up{instance="a",shard="0"} 1x120
+		 sluice_journal_up{instance="a",shard="1"} 0x120`,
+		`sluice_journal_up{instance="a",shard="0"} 1x120
+		 sluice_journal_up{instance="b",shard="0"} 0x85 1x35`,
+	},
 	"SluiceAuditIsOld": {
 		`sluice_audit_last_timestamp_seconds{instance="a"} 500x120
 		 sluice_audit_last_timestamp_seconds{instance="b"} 0x120

@@ -66,9 +66,12 @@ func TestAppendOnAFullDisk(t *testing.T) {
 				failed++
 			}
 		}
+		if !j.Failing() {
+			t.Error("the journal is not failing")
+		}
 		room()
-		if err := write(entries(1_000_000, 1)); err != nil {
-			t.Errorf("with free space: %v", err)
+		if err := write(entries(1_000_000, 1)); err != nil || j.Failing() {
+			t.Errorf("with free space: %v, failing: %v", err, j.Failing())
 		}
 		got := j.ids(t)
 		if len(got) != len(appended) || len(appended) < 100 {

@@ -278,6 +278,13 @@ func (j *Journal) logWrite(err error) {
 	}
 }
 
+// Failing reports whether the last write failed, so the journal may lack accepted orders that are not rows yet.
+func (j *Journal) Failing() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failed
+}
+
 func (j *Journal) write(b []byte) (turn int64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
