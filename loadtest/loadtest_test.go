@@ -322,7 +322,8 @@ func TestAllConfigurationErrorsAreReported(t *testing.T) {
 		"TARGET=http://shop.example: not this machine", "RATE=many", "DURATION=soon",
 		"SETTLE=1000h: use a duration from 1ms to 720h", "OPENS_IN=1e300: use a number from 0 to 86400",
 		"MAX_VUS=1000000000: use a whole number from 1 to 100000",
-		"SLUICE_TOKEN_SECRET", "SLUICE_ADMIN_TOKEN",
+		"SLUICE_TOKEN_SECRET: set it to the value of the server, at least 32 characters, or SLUICE_DATA to the directory",
+		"SLUICE_ADMIN_TOKEN: set it to the value of the server, or SLUICE_DATA to the directory",
 	} {
 		if !strings.Contains(string(printed), name) {
 			t.Errorf("%s is not reported in\n%s", name, printed)

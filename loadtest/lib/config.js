@@ -57,7 +57,10 @@ function address(name, fallback) {
 
 function secret(name, least) {
   const value = text(name, '');
-  if (value.length < least) problems.push(`${name}: set it to the value of the server (at least ${least} characters)`);
+  const length = least > 1 ? `, at least ${least} characters` : '';
+  if (value.length < least) {
+    problems.push(`${name}: set it to the value of the server${length}, or SLUICE_DATA to the directory of sluice up for loadtest/run`);
+  }
   return value;
 }
 
