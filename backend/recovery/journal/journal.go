@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -56,8 +57,8 @@ type Journal struct {
 	number int64
 	size   int64
 	opened time.Time
-	torn   bool // a partial write could not be truncated; the next write starts a new segment
-	failed bool
+	torn   bool        // a partial write could not be truncated; the next write starts a new segment
+	failed atomic.Bool // the last write failed; Failing does not wait for mu, which a write holds
 	// lost is the number of the last write before a failed fsync. Writes up to it may be missing on the disk: after a
 	// failed fsync, Linux drops the unwritten data, and the next fsync succeeds.
 	lost     int64
@@ -266,10 +267,7 @@ const writeFailed = "journal: write failed; it lacks accepted orders until they 
 
 // logWrite logs the first failure of a series, and its end.
 func (j *Journal) logWrite(err error) {
-	j.mu.Lock()
-	before := j.failed
-	j.failed = err != nil
-	j.mu.Unlock()
+	before := j.failed.Swap(err != nil)
 	switch {
 	case err != nil && !before:
 		j.cfg.Log.Error(writeFailed, "err", err)
@@ -278,12 +276,9 @@ func (j *Journal) logWrite(err error) {
 	}
 }
 
-// Failing reports whether the last write failed, so the journal may lack accepted orders that are not rows yet.
-func (j *Journal) Failing() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.failed
-}
+// Failing reports whether the last write failed, so the journal may lack accepted orders that are not rows yet. It does
+// not wait for a write in progress.
+func (j *Journal) Failing() bool { return j.failed.Load() }
 
 func (j *Journal) write(b []byte) (turn int64, err error) {
 	j.mu.Lock()

@@ -534,7 +534,8 @@ func TestTrimKeepsASegmentWhoseCopyIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j.cfg.Segment, j.cfg.Log, j.failed = 1<<20, slog.New(hook), true
+	j.cfg.Segment, j.cfg.Log = 1<<20, slog.New(hook)
+	j.failed.Store(true)
 	hook.then = func() {
 		restore := j.failSyncs(t)
 		if err := j.flush(); err == nil {
@@ -660,5 +661,15 @@ func TestIDIsNeverEmpty(t *testing.T) {
 		if again := open(t, dir, Config{}).ID(); id == "" || again != id {
 			t.Errorf("an id file with %q: id %q, then %q", content, id, again)
 		}
+	}
+}
+
+// A write to a disk that does not respond holds mu. Failing is read by a scrape of metrics, which must not wait for it.
+func TestFailingDoesNotWaitForAWrite(t *testing.T) {
+	j := open(t, t.TempDir(), Config{})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.Failing() {
+		t.Error("a new journal is failing")
 	}
 }
