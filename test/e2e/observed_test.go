@@ -49,6 +49,7 @@ func startObserved(t *testing.T) *observed {
 		"OTEL_BSP_SCHEDULE_DELAY=50",
 		"OTEL_TRACES_SAMPLER_ARG=0",
 		"SLUICE_ALLOW_PRIVATE=127.0.0.0/8",
+		"SLUICE_JOURNAL=" + t.TempDir(),
 	}
 	o.stack = startStack(t, shape{backends: 1, env: env})
 	hook := `{"url":"` + hooked.URL + `/hook","title":"Shop","types":[],"sales":[],"strict":false}`
