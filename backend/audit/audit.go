@@ -174,16 +174,13 @@ func (c *Checker) AuditShard(
 	if admission.ConcernsOthers(failed) {
 		return nil, fmt.Errorf("audit: %w", failed)
 	}
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p spread.Part) bool { return counts[p.SaleID] == nil })
 	all, errs := make([]Report, len(parts)), make([]error, len(parts))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentReports)
 	for i, part := range parts {
-		count := counts[part.SaleID]
-		if count == nil {
-			continue
-		}
 		g.Go(func() error {
-			all[i], errs[i] = c.report(ctx, part, count)
+			all[i], errs[i] = c.report(ctx, part, counts[part.SaleID])
 			if admission.ConcernsOthers(errs[i]) {
 				return errs[i]
 			}
@@ -195,7 +192,7 @@ func (c *Checker) AuditShard(
 	}
 	reports := make(map[string]Report, len(parts))
 	for i, part := range parts {
-		if counts[part.SaleID] != nil && errs[i] == nil {
+		if errs[i] == nil {
 			reports[part.SaleID] = all[i]
 		}
 	}

@@ -62,7 +62,7 @@ func explain(base string, flags *pflag.FlagSet, err error) error {
 	return fmt.Errorf("%s is not a server of sluice: %w", base, err)
 }
 
-// clearer is a problem whose text is replaced by one for the user of a command.
+// clearer is a problem with another text, for the user of a command.
 type clearer struct {
 	text string
 	*client.Problem

@@ -170,7 +170,7 @@ func edgeError(err error) error {
 	return err
 }
 
-// edgeReload returns the command that reloads the edge whose directory is *prefix when the command runs.
+// edgeReload returns the command that reloads the edge in the directory that *prefix names when the command runs.
 func (p *program) edgeReload(prefix *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "reload",

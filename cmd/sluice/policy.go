@@ -118,7 +118,10 @@ is not set.`,
 
 // checkDefaultPolicy returns an error if file is the default policy and does not exist: only a clone has it.
 func checkDefaultPolicy(file string) error {
-	if _, err := os.Stat(file); file == defaultPolicy && errors.Is(err, fs.ErrNotExist) {
+	if file != defaultPolicy {
+		return nil
+	}
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return usage("%s does not exist in this directory: name a policy, or set %s", file, envPolicy)
 	}
 	return nil

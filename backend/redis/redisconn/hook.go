@@ -25,25 +25,14 @@ func (f Around) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return func(ctx context.Context, cmds []redis.Cmder) error { return f(ctx, cmds, next) }
 }
 
-// connectionErrors is a hook that sets the error of a pipeline in its commands if none of them has an error. go-redis
+// connectionErrors is an Around that sets the error of a pipeline in its commands if none of them has an error. go-redis
 // does not, if a Redis answer, such as WRONGPASS or NOAUTH, ends the connection before the commands are sent.
-type connectionErrors struct{}
-
-// DialHook implements redis.Hook.
-func (connectionErrors) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook implements redis.Hook.
-func (connectionErrors) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-// ProcessPipelineHook implements redis.Hook.
-func (connectionErrors) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if err != nil && !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
-			for _, cmd := range cmds {
-				cmd.SetErr(err)
-			}
+func connectionErrors(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	err := next(ctx, cmds)
+	if err != nil && !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
 		}
-		return err
 	}
+	return err
 }

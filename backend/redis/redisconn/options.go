@@ -56,7 +56,7 @@ func (of *options) open(s settings, finding time.Duration) Client {
 		o.DisableIdentity = true
 	}
 	client := redis.NewClient(&o)
-	client.AddHook(connectionErrors{})
+	client.AddHook(Around(connectionErrors))
 	return client
 }
 
