@@ -25,8 +25,8 @@ func (f Around) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return func(ctx context.Context, cmds []redis.Cmder) error { return f(ctx, cmds, next) }
 }
 
-// connectionErrors is an Around that sets the error of a pipeline in its commands if none of them has an error. go-redis
-// does not, if a Redis answer, such as WRONGPASS or NOAUTH, ends the connection before the commands are sent.
+// connectionErrors is an Around. If a pipeline fails and none of its commands has an error, it sets the error in all of
+// them. go-redis does not do so when Redis rejects a new connection, for example with WRONGPASS or NOAUTH.
 func connectionErrors(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 	err := next(ctx, cmds)
 	if err != nil && !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
